@@ -40,6 +40,9 @@ Run: TypeAlias = Callable[[], Any]
 is_brief = False
 """True to take very few rounds, which only shows that a benchmark works."""
 
+is_large = False
+"""True to measure models of gigabytes, too."""
+
 
 def at_most(count: N, brief: N) -> N:
     """Return how many rounds, runs or seconds to measure: `count`, limited to `brief` in a brief benchmark."""

@@ -105,7 +105,7 @@ def measure() -> Iterator[Report]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{number}.onnx" for number in range(MODELS + 1)]
         for number, path in enumerate(paths):
-            onnx.save(matrices(LAYERS, number), path)
+            onnx.save(matrices(LAYERS, seed=number), path)
         for room in (FIT, MODELS):
             used = _use(paths, runs, room)
             count = len(used.order)

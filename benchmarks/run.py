@@ -8,9 +8,11 @@
 | small | 1 KB and 600 KB on one host, compared with a Connection and a gRPC echo; 1 KB over TCP, compared with a unary
           call and bare streams; 600 KB and 64 MB with Tensors and with arrays; 64 MB over TCP, compared with manual
           transfers |
-| memory | a daemon with one model in eight sessions, compared with one session, and after all have closed it |
+| memory | a daemon with one model in eight sessions, compared with one session, and after all have closed it; daemon
+          and client, compared with the model's weights |
 | residency | 16 clients of 20 models, of which 5 fit: hits beside an ideal LRU, latencies beside a daemon with room |
-| loading | fifty clients that load the same model at once, compared with one |
+| loading | loads of one file by stage, cold and known, compared with ONNX Runtime in process; fifty clients that load
+            the same model at once, compared with one |
 | crowds | 8 clients x 16 in flight compared with one client; 60 clients with 8; batching; KServe's server (`make peers`
            installs it) |
 | shapes | runs of 10 and of 200 nodes with unseen shapes; a decoder with a growing cache |
@@ -66,9 +68,10 @@ def main() -> None:
         "--only", nargs="+", choices=GROUPS, default=[*GROUPS], help="measure only these groups; write nothing"
     )
     parser.add_argument("--brief", action="store_true", help="measure few rounds; write nothing")
+    parser.add_argument("--large", action="store_true", help="load a model of 2 GB, too")
     parser.add_argument("--against", type=Path, help="compare small runs with another checkout's")
     given = parser.parse_args()
-    harness.is_brief = given.brief
+    harness.is_brief, harness.is_large = given.brief, given.large
     if given.against:
         importlib.import_module("against").compare(given.against).show()
         return

@@ -33,9 +33,9 @@ from nnrt_client.enums import (
     TensorType,
 )
 from nnrt_client.model.model import Model, ModelTensor
+from nnrt_client.model_session.background_write import wait_until_cached
 from nnrt_client.model_session.load import load
 from nnrt_client.model_session.loading import LoadOptions
-from nnrt_client.model_session.model_cache import wait_until_cached
 from nnrt_client.model_session.model_session import ModelSession, NamedOutputs
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.partition.report import PartitionReport, PartReport

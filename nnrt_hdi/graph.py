@@ -4,7 +4,6 @@ This module doesn't know what nodes compute (see `nnrt_hdi.ops`). It checks that
 source, and that the nodes have an order.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from typing_extensions import Self
 
 from nnrt_hdi.enums import NodeType, QuantType
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.mapped_files import sha256_of
 from nnrt_hdi.tensor import Array, TensorSpec, flat_bytes
 
 AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[tuple[int, ...], ...]
@@ -49,7 +49,7 @@ class Constant:
     @classmethod
     def of(cls, data: Array) -> Self:
         """Return a constant with this array, which nobody may change from now on."""
-        return cls(hashlib.sha256(flat_bytes(data)).digest(), data.nbytes, data)
+        return cls(sha256_of(flat_bytes(data)), data.nbytes, data)
 
     @property
     def shape_value(self) -> Array | None:

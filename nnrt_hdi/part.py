@@ -1,10 +1,11 @@
 """Parts of compiled models and files: bytes with their digest."""
 
-import hashlib
 from dataclasses import dataclass
 
 from typing_extensions import Buffer, Self
 
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.mapped_files import reading, sha256_of
 from nnrt_hdi.tensor import flat_bytes
 
 SHA256_BYTES = 32
@@ -28,10 +29,33 @@ class Part:
 
     def fill(self, memory: memoryview, start: int) -> None:
         """Fill memory with bytes from `start` on."""
-        memory[:] = self.piece(start, memory.nbytes)
+        piece = self.piece(start, memory.nbytes)
+        with reading(piece):
+            memory[:] = piece
 
     @classmethod
     def of(cls, data: Buffer) -> Self:
         """Return a part of these bytes, which nobody may change from now on."""
         flat = flat_bytes(data)
-        return cls(flat, hashlib.sha256(flat).digest())
+        return cls(flat, sha256_of(flat))
+
+
+class AbsentPart(Part):
+    """Part of which only digest and size are known here, for receivers that have the bytes."""
+
+    __slots__ = ("_size_bytes",)
+
+    _size_bytes: int
+
+    def __init__(self, sha256: bytes, size_bytes: int) -> None:
+        object.__setattr__(self, "sha256", sha256)
+        object.__setattr__(self, "_size_bytes", size_bytes)
+
+    @property
+    def data(self) -> memoryview:
+        """Raises InvalidParameter: there is nothing to read."""
+        raise InvalidParameter("its data is not here; give the whole model")
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes

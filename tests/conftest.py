@@ -46,6 +46,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the tests a cache that knows nothing of an earlier state of the code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def _threads() -> set[threading.Thread]:
     """Return the running threads, except the client's loop, which lasts as long as the process."""
     return {thread for thread in threading.enumerate() if thread.name != "nnrt-io"}

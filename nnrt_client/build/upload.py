@@ -25,11 +25,12 @@ from nnrt_hdi.errors import (
 )
 from nnrt_hdi.files.file_part import FEATURE as FILES_FEATURE
 from nnrt_hdi.files.file_part import FilePart
-from nnrt_hdi.files.graph_file import constant_parts
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, Graph
 from nnrt_hdi.limits import REQUEST_ID_BYTES
-from nnrt_hdi.part import Part
+from nnrt_hdi.mapped_files import reading
+from nnrt_hdi.part import AbsentPart, Part
 from nnrt_hdi.shared_memory import SharedMemory
+from nnrt_hdi.tensor import flat_bytes
 from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2
 
 _log = logging.getLogger(__name__)
@@ -47,17 +48,28 @@ _WINDOW_BYTES = 16 << 20
 _READ_BYTES = 8 << 20
 
 
+class WeightsWanted(Exception):
+    """The daemon lacks weights of which this client has only the digests."""
+
+
 def compile_graph(build: BuildTask, graph: Graph, config: ModelConfig, batching: Batching | None = None) -> Any:
     """Ask the daemon to compile a graph, upload the constants that it lacks, and return its PreparedModelInfo.
 
-    Raises the daemon's error, and UnavailableDevice or ConnectionFailed if the daemon goes away meanwhile.
+    Raises the daemon's error, UnavailableDevice or ConnectionFailed if the daemon goes away meanwhile, and
+    WeightsWanted if it lacks constants that have no data here.
     """
     request = device_pb2.PrepareModelRequest(
         model=wire.model_message(graph),
         config=wire.model_config_message(config),
         batching=wire.batching_message(batching),
     )
-    return _ask_until_prepared(build, "NnrtDevice.PrepareModel", request, constant_parts(graph))
+    parts = (
+        AbsentPart(constant.sha256, constant.size_bytes)
+        if constant.data is None
+        else Part(flat_bytes(constant.data), constant.sha256)
+        for constant in graph.constants.values()
+    )
+    return _ask_until_prepared(build, "NnrtDevice.PrepareModel", request, {part.sha256: part for part in parts})
 
 
 def restore(build: BuildTask, parts: Sequence[Part], config: ModelConfig, batching: Batching | None = None) -> Any:
@@ -87,7 +99,7 @@ def _restore(
     batching: Batching | None = None,
 ) -> Any:
     request = device_pb2.PrepareFromBuffersRequest(
-        buffers=map(_buffer, parts),
+        buffers=map(buffer_message, parts),
         config=wire.model_config_message(config),
         program_format=program_format,
         batching=wire.batching_message(batching),
@@ -149,6 +161,8 @@ def _surely_missing(session: Session, parts: Mapping[bytes, Part]) -> list[tuple
     if session.uploads or session.keeps_models:
         return []
     large = [part for part in parts.values() if part.size_bytes > INLINE_CONSTANT_BYTES]
+    if any(isinstance(part, AbsentPart) for part in large):
+        return []
     return [(part, 0) for part in large] if sum(part.size_bytes for part in large) <= _UNASKED_BYTES else []
 
 
@@ -168,9 +182,12 @@ def _ask(build: BuildTask, name: str, request: Any) -> Any:
 def _wanted(parts: Mapping[bytes, Part], missing: Iterable[Any], place: str) -> list[tuple[Part, int]]:
     """Pair the parts to send with the bytes of each that have arrived; raise OperationFailed for unknown parts."""
     try:
-        return [(parts[entry.sha256], entry.received_bytes) for entry in missing]
+        wanted = [(parts[entry.sha256], entry.received_bytes) for entry in missing]
     except KeyError as error:
         raise OperationFailed("it asks for bytes that are no part of the model", place=place) from error
+    if any(isinstance(part, AbsentPart) for part, _ in wanted):
+        raise WeightsWanted
+    return wanted
 
 
 def _let_daemon_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[tuple[Part, int]]:
@@ -221,6 +238,7 @@ def _let_daemon_read(build: BuildTask, wanted: list[tuple[Part, int]]) -> list[t
 def _upload(build: BuildTask, wanted: Sequence[tuple[Part, int]]) -> None:
     """Send parts: through shared memory if they are large and the daemon is on this host, else over gRPC."""
     session = build.session
+    build.progress("uploading", 0.0)
     total = sum(part.size_bytes - received for part, received in wanted)
     if CHUNKS_FEATURE in session.welcome.features and session.local_socket is not None and total >= _LEAST_SHARED_BYTES:
         try:
@@ -292,10 +310,11 @@ def _chunks(
         for offset, size in _pieces(part, message_bytes, received):
             piece = part.piece(offset, size)
             chunk = device_pb2.ConstantChunk(sha256=part.sha256, size_bytes=part.size_bytes, offset=offset)
-            if compressor is not None and (packed := compressor.compress(piece)) is not None:
-                chunk.data, chunk.expanded_bytes = packed, len(piece)
-            else:
-                chunk.data = bytes(piece)
+            with reading(piece):
+                if compressor is not None and (packed := compressor.compress(piece)) is not None:
+                    chunk.data, chunk.expanded_bytes = packed, len(piece)
+                else:
+                    chunk.data = bytes(piece)
             yield chunk
             sent += size
             progress("uploading", sent / total if total else 1.0)
@@ -322,7 +341,7 @@ def _pack(chunks: Iterator[Any], message_bytes: int) -> Iterator[Any]:
         yield message
 
 
-def _buffer(part: Part) -> Any:
+def buffer_message(part: Part) -> Any:
     """Return the message for a part: with its bytes if it is as small as inline constants, else with a reference."""
     if part.size_bytes <= INLINE_CONSTANT_BYTES:
         return model_pb2.SharedBuffer(inline=bytes(part.data))

@@ -44,7 +44,7 @@ from nnrt_client.cli.printing import print_json, print_line, print_table, step_b
 from nnrt_client.cli.run_parts import MEANINGS, format_largest_parts, parts_ms
 from nnrt_client.cli.sessions import describe_way, device_label, open_session, print_way
 from nnrt_client.cli.spread import Spread
-from nnrt_client.model_session.model_cache import wait_until_cached
+from nnrt_client.model_session.background_write import wait_until_cached
 from nnrt_client.model_session.opened_model import is_onnx
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_hdi.batching import Batching

@@ -10,6 +10,7 @@ import click
 
 from nnrt_client.cli.options import json_option
 from nnrt_client.cli.printing import format_bytes, print_json, print_line, print_table, step_bar
+from nnrt_client.model_session.known_file import Records
 from nnrt_client.model_session.model_cache import cache_directory
 from nnrt_hdi.files.store_contents import describe, remove, used_bytes
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Entry, StoreDirectory
@@ -75,7 +76,9 @@ def verify(directory: StoreDirectory, entries: list[Entry], as_json: bool) -> No
 @click.option("--damaged", is_flag=True, help="Only what `verify` lists.")
 @_cache_command
 def clear(directory: StoreDirectory, entries: list[Entry], as_json: bool, damaged: bool) -> None:
-    """Remove all models. Sessions that use a removed model keep working."""
+    """Remove all models, and what is known of model files. Sessions that use a removed model keep working."""
+    if not damaged and directory.path.exists():
+        Records(directory.path).remove()
     if damaged:
         entries = [entry for entry, damage in _check_models(entries) if damage]
     removed, size_bytes = remove(directory, entries, are_damaged=damaged) if entries else (0, 0)

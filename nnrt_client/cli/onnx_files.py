@@ -16,7 +16,7 @@ from nnrt_hdi.errors import NnrtError, Unsupported
 
 if TYPE_CHECKING:
     from nnrt_client.onnx_import.contents import Contents
-    from nnrt_client.onnx_import.header import DeclaredTensor
+    from nnrt_client.onnx_import.declared import DeclaredTensor
 
 # Sizes that a trial import gives to open dimensions: to the first of each input, and to all others.
 _BATCH, _SIZE = 1, 128

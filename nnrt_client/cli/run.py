@@ -37,7 +37,7 @@ from nnrt_client.cli.printing import print_json, print_line, print_table
 from nnrt_client.cli.run_parts import describe_times, print_times
 from nnrt_client.cli.run_profile import Profile
 from nnrt_client.cli.sessions import describe_way, open_session, print_way
-from nnrt_client.model_session.model_cache import wait_until_cached
+from nnrt_client.model_session.background_write import wait_until_cached
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.partition.fallback import Fallback
 from nnrt_client.model_session.pool import PooledSession

@@ -51,7 +51,7 @@ def load(
         device: Address, name or id of a device, or a Device, or a list of addresses. Without it, the first device of
             NNRT_DEVICES that answers.
         replicas: Number of devices that get the model; without it all, where there are several.
-        progress: Called as by `Compilation.build`.
+        progress: Called as by `Compilation.build`, and first with the stage "reading" if the model is a file.
         runtime: Runtime that has the device. Without it, and without a Device, the session makes one.
         settings: Settings of the runtime that the session makes.
         on_death: With "reload" the session is a ReloadedSession, which loads the model again with the same arguments

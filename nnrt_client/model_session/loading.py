@@ -4,7 +4,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -14,9 +14,11 @@ from nnrt_client.build.build_task import BuildReport, Progress
 from nnrt_client.build.compilation import Compilation, compilation_of
 from nnrt_client.build.options import Options
 from nnrt_client.build.sources import OfflineModel, unsupported_program
+from nnrt_client.build.upload import WeightsWanted
 from nnrt_client.build.way import Way
 from nnrt_client.model.model import Model, model_of, parts_of
 from nnrt_client.model.program import ONNX, Program
+from nnrt_client.model_session.known_file import KnownFile, known_file
 from nnrt_client.model_session.model_cache import CacheWrite, ModelCache, model_cache
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import (
@@ -31,7 +33,7 @@ from nnrt_client.model_session.opened_model import (
 from nnrt_client.model_session.partition.fallback import Fallback, choose_fallback
 from nnrt_client.model_session.partition.partition_dispatcher import PartitionDispatcher
 from nnrt_client.model_session.ways import Taken, choose_ways, growing_input, try_ways
-from nnrt_client.onnx_import import locate_errors, program_from_onnx
+from nnrt_client.onnx_import import import_onnx, locate_errors, program_from_onnx
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.frozen import Constants
@@ -75,7 +77,9 @@ class LoadOptions(TypedDict, total=False):
         ways: Ways in which the model may go to the device, in the order in which they are tried.
         cache: Directory for compiled models; True for the user's (see `cache_directory`), False for none. The session
             writes there what the device has compiled, if the device can restore it and the daemon doesn't store it
-            itself. `close` ends the writing, see `wait_until_cached`. A file that goes as it is needs no cache.
+            itself. `close` ends the writing, see `wait_until_cached`. A file that goes as it is needs no cache. What an
+            ONNX file became is kept there, too, without weights: the next `load` reads it only for a daemon that lacks
+            them.
         fallback: "cpu" or a Fallback, for a file that goes in none of the ways: it is cut into parts that the device
             runs and parts that ONNX Runtime runs in this process. `ways` may name "partition", to try that earlier.
         float16: Whether the device may compute in half precision.
@@ -147,8 +151,11 @@ class Loading:
         self._fallback = choose_fallback(fallback)
         self._has_chosen_ways = ways is not None
         self._ways = choose_ways(DEFAULT_WAYS if ways is None else ways, _possible_ways(model), self._fallback)
-        self._opened = Once(partial(_open, model, shapes, constants))
-        self._program = Once(partial(_read_program, model, shapes, constants))
+        file = known_file(model, shapes, constants, cache)
+        self._known_model = Once(file.model if file else lambda: None)
+        self._known_program = Once(file.program if file else lambda: None)
+        self._opened = Once(partial(_open, model, shapes, constants, file))
+        self._program = Once(partial(_read_program, model, shapes, constants, file))
 
     @property
     def digest(self) -> bytes:
@@ -159,7 +166,7 @@ class Loading:
         """
         if Way.OPERATORS in self._ways:
             try:
-                opened = self._opened()
+                opened = self._known_model() or self._opened()
             except NnrtError:
                 if self._ways == [Way.OPERATORS]:
                     raise
@@ -167,7 +174,7 @@ class Loading:
                 if isinstance(opened, Model):
                     return opened.digest
                 return hashlib.sha256(opened.data).digest() if opened.model is None else opened.model.digest
-        return self._program().digest
+        return (self._known_program() or self._program()).digest
 
     def load_on(self, find_device: Callable[[], Device], stack: ExitStack, progress: Progress | None) -> ModelSession:
         """Make the model ready to run on a device.
@@ -183,12 +190,14 @@ class Loading:
         Raises:
             NnrtError: As `load`.
         """
+        if progress is not None and not isinstance(self._source, Model):
+            progress("reading", 0.0)
 
         def build(model: Model | OpenedModel) -> Compilation:
             return self._build_model(model, find_device(), progress)
 
         attempts: dict[Way, Callable[[], Compilation | PartitionDispatcher]] = {
-            Way.OPERATORS: lambda: build(self._opened()),
+            Way.OPERATORS: lambda: _build_known(self._known_model, self._opened, build),
             Way.PROGRAM: lambda: self._build_program(find_device(), progress),
             Way.PARTITION: lambda: self._build_parts(find_device(), build),
         }
@@ -210,7 +219,7 @@ class Loading:
         if self._has_chosen_ways or Way.PROGRAM not in self._ways or self._options.float16 or self._options.batching:
             return None
         try:
-            opened = self._opened()
+            opened = self._known_model() or self._opened()
         except NnrtError:  # The attempt with operators says why.
             return None
         model = opened if isinstance(opened, Model) else opened.model
@@ -220,7 +229,11 @@ class Loading:
         """Build an ONNX file as it is, without a cache, which would only repeat the file."""
         if ONNX not in device.capabilities.program_formats:  # Before the file is read.
             raise unsupported_program(device, ONNX)
-        return _build(compilation_of(self._program(), device), self._options, progress)
+
+        def build(program: Program) -> Compilation:
+            return _build(compilation_of(program, device), self._options, progress)
+
+        return _build_known(self._known_program, self._program, build)
 
     def _build_parts(self, device: Device, build: Callable[[Model], Compilation]) -> PartitionDispatcher:
         """Build the parts of an ONNX file, on the device and in this process."""
@@ -275,15 +288,32 @@ def _possible_ways(model: Source | Model) -> Sequence[Way]:
     return tuple(Way)
 
 
-def _open(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Model | OpenedModel:
+def _open(
+    model: Source | Model, shapes: Shapes | None, constants: Constants | None, file: KnownFile | None
+) -> Model | OpenedModel:
     if isinstance(model, Model):
         return model_of(settle(parts_of(model).graph, shapes, constants)) if shapes or constants else model
-    return open_model(model, shapes, constants=constants)
+    if file is None:
+        return open_model(model, shapes, constants=constants)
+    return file.keep_model(partial(import_onnx, onnx_source(model), shapes, constants))
 
 
-def _read_program(model: Source | Model, shapes: Shapes | None, constants: Constants | None) -> Program:
+def _read_program(
+    model: Source | Model, shapes: Shapes | None, constants: Constants | None, file: KnownFile | None
+) -> Program:
     assert not isinstance(model, Model)
-    return program_from_onnx(onnx_source(model), shapes=shapes, constants=constants)
+    read = partial(program_from_onnx, onnx_source(model), shapes=shapes, constants=constants, is_mapped=True)
+    return read() if file is None else file.keep_program(lambda beside: read(beside=beside))
+
+
+def _build_known(
+    recall: Callable[[], T | None], read: Callable[[], T], build: Callable[[T], Compilation]
+) -> Compilation:
+    """Build what the cache knows of a file; if it knows nothing, or the daemon lacks weights, read the file."""
+    if (known := recall()) is not None:
+        with suppress(WeightsWanted):
+            return build(known)
+    return build(read())
 
 
 def _build(

@@ -2,8 +2,6 @@
 
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +9,8 @@ from nnrt_client.build.build_result import BuildResult
 from nnrt_client.build.build_task import BuildTask
 from nnrt_client.build.options import Options
 from nnrt_client.model.model import Model
+from nnrt_client.model_session.background_write import BackgroundWrite
 from nnrt_client.session.device import Device
-from nnrt_client.session.latch import Latch
 from nnrt_hdi.errors import (
     InvalidParameter,
     InvalidPath,
@@ -24,7 +22,6 @@ from nnrt_hdi.errors import (
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.model_store import ModelStore
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
-from nnrt_hdi.signals import raised_by_handler
 
 _log = logging.getLogger(__name__)
 
@@ -45,10 +42,6 @@ def cache_bytes() -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise InvalidParameter(f"{BYTES_VARIABLE} is {text!r}; use a number of bytes")
     return int(text)
-
-
-# Models that are being written. A set changes in single steps.
-_under_way: "set[CacheWrite]" = set()
 
 
 class ModelCache:
@@ -109,48 +102,15 @@ def model_cache(
     return ModelCache(store, path, model, options)
 
 
-def wait_until_cached(timeout_s: float | None = None) -> bool:
-    """Wait until the models that `load` has compiled are in the cache, or could not be written.
-
-    This is for programs that load a model, run it once, and end: a session that is closed earlier ends the writing.
-
-    Args:
-        timeout_s: How long to wait; without it, until all are done.
-
-    Returns:
-        Whether all were done in time.
-    """
-    until = None if timeout_s is None else time.monotonic() + timeout_s
-    for saving in [saving for saving in list(_under_way) if saving.is_of_this_process]:
-        saving.ended.wait(None if until is None else max(until - time.monotonic(), 0.0))
-    return not any(saving.is_of_this_process for saving in list(_under_way))
-
-
-class CacheWrite:
-    """Write of a compiled model to the cache by a thread, while the session already runs the model."""
+class CacheWrite(BackgroundWrite):
+    """Write of a compiled model; the prepared model stays in use until it ends."""
 
     def __init__(self, result: BuildResult) -> None:
-        """Start the thread; the prepared model stays in use until it ends."""
         self._result = result
         self._build = BuildTask()
         self._build.connect(result.prepared.session)
-        self.ended = Latch()
-        self._process = os.getpid()
-        _under_way.add(self)
         result.prepared.retain()
-        # If the process ends earlier, there is no file.
-        try:
-            threading.Thread(target=self._save, name="nnrt-cache", daemon=True).start()
-        except RuntimeError as error:  # The process can start no thread.
-            if raised_by_handler(error):
-                raise
-            _log.debug("the compiled model is not kept: %s", error)
-            self._end()
-
-    @property
-    def is_of_this_process(self) -> bool:
-        """False in a forked child, where no thread writes the model."""
-        return os.getpid() == self._process
+        super().__init__()
 
     def close(self) -> None:
         """End the write: a model that is not written by now is not stored.
@@ -162,19 +122,14 @@ class CacheWrite:
             self._build.end(OperationFailed("the session was closed"))
             self.ended.wait(self._build.settings.verdict_timeout_s)
 
-    def _save(self) -> None:
+    def _write(self) -> None:
         try:
             self._result.save(self._build)
         except (SaveCacheFailed, NnrtError) as error:
             is_missed = not (self._result.prepared.session.is_leaving or self._build.is_ended)
             _log.log(logging.WARNING if is_missed else logging.DEBUG, "%s", error)
-        except Exception:
-            _log.exception("the compiled model was not kept")
-        finally:
-            self._end()
 
     def _end(self) -> None:
         self._result.prepared.release()
         del self._result  # It refers to the model, with its weights.
-        _under_way.discard(self)
-        self.ended.set()
+        super()._end()

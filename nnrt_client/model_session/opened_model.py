@@ -188,9 +188,9 @@ def _is_onnx(head: bytes, path: Path | None = None) -> bool:
 
 def _import(source: Path | bytes, size_bytes: int, shapes: Shapes | None, constants: Constants | None) -> OpenedModel:
     # Not at the top: only ONNX models need this.
-    from nnrt_client.onnx_import import from_onnx
+    from nnrt_client.onnx_import import import_onnx
 
-    return OpenedModel(Kind.ONNX, size_bytes, from_onnx(source, shapes=shapes, constants=constants))
+    return OpenedModel(Kind.ONNX, size_bytes, import_onnx(source, shapes, constants))
 
 
 def _open_container(

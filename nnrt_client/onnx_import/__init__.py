@@ -6,6 +6,7 @@ Only this package imports onnx, which is an extra.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnrt_client.tensors.frozen import Constants
@@ -47,11 +48,23 @@ def from_onnx(
         Unsupported: the file has nodes that can't be imported, which the error lists with the reasons; or the package
             onnx is not installed.
     """
+    return import_onnx(model, shapes, constants, is_mapped=False)
+
+
+def import_onnx(
+    model: str | PathLike[str] | bytes,
+    shapes: Mapping[str, Sequence[int]] | None,
+    constants: Constants | None,
+    beside: set[Path] | None = None,
+    *,
+    is_mapped: bool = True,
+) -> "Model":
+    """Import an ONNX file as `from_onnx` does. `beside` and `is_mapped` are those of `OnnxFile`."""
     with locate_errors(model):
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.importer import import_file
 
-        return import_file(OnnxFile(model), shapes or {}, constants or {})
+        return import_file(OnnxFile(model, beside, is_mapped=is_mapped), shapes or {}, constants or {})
 
 
 def program_from_onnx(
@@ -59,6 +72,8 @@ def program_from_onnx(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Constants | None = None,
+    beside: set[Path] | None = None,
+    is_mapped: bool = False,
 ) -> "Program":
     """Read an ONNX file as a program, for a device that executes ONNX files without import.
 
@@ -66,6 +81,8 @@ def program_from_onnx(
         model: path of the file, or the bytes of a file without external data.
         shapes: shapes of inputs by name, -1 for an unknown dimension.
         constants: values of inputs that never change, by name.
+        beside: takes the paths of the files with its external data.
+        is_mapped: whether large data stay in the files (see `OnnxFile`).
 
     Returns:
         The program, for `Compilation`.
@@ -81,7 +98,7 @@ def program_from_onnx(
         from nnrt_client.onnx_import.file import OnnxFile
         from nnrt_client.onnx_import.program import make_program
 
-        return make_program(OnnxFile(model), shapes or {}, constants or {})
+        return make_program(OnnxFile(model, beside, is_mapped=is_mapped), shapes or {}, constants or {})
 
 
 @contextmanager

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
+from nnrt_client.onnx_import.declared import DeclaredTensor
 from nnrt_client.onnx_import.file import OnnxFile, Source
-from nnrt_client.onnx_import.header import DeclaredTensor, declared_tensor
+from nnrt_client.onnx_import.header import declared_tensor
 
 
 @dataclass(frozen=True, slots=True)

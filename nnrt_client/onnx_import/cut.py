@@ -10,7 +10,8 @@ import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from nnrt_client.onnx_import.context import Context
-from nnrt_client.onnx_import.file import Dimension, OnnxFile, declared_dimension, known_dtype
+from nnrt_client.onnx_import.declared import Dimension
+from nnrt_client.onnx_import.file import OnnxFile, declared_dimension, known_dtype
 from nnrt_client.onnx_import.scope import captured_names, needed_nodes
 from nnrt_hdi.errors import InvalidFile, Unsupported
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec, data_type_of

@@ -1,6 +1,7 @@
 """Reader of ONNX files, whose contents are not trusted."""
 
 import math
+import mmap
 import os
 import re
 import stat
@@ -15,16 +16,19 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, TensorShapeProto, helper, numpy_helper
 
 from nnrt_client.model.model import Model
+from nnrt_client.onnx_import.declared import Dimension
 from nnrt_client.onnx_import.raw_data import SAME_FILE, without_raw_data
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value, constant_value
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, OperationFailed
+from nnrt_hdi.files.container import LARGE_BYTES
+from nnrt_hdi.files.file_part import OpenFile
+from nnrt_hdi.files.file_systems import is_of_this_host
+from nnrt_hdi.mapped_files import MappedFile
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
 Source = str | PathLike[str] | bytes
 BytesT = TypeVar("BytesT", bytes, memoryview)
-# A dimension: a number, a name, or None if neither is known.
-Dimension = int | str | None
 
 # Errors of the path, as opposed to errors of the disk.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
@@ -36,10 +40,18 @@ _DTYPES = {int(helper.np_dtype_to_tensor_dtype(dtype)): dtype for dtype in NUMPY
 class OnnxFile:
     """ONNX file: its ModelProto, and its external data."""
 
-    def __init__(self, source: Source) -> None:
-        """Read the file. Raise InvalidPath if it is missing or not accessible, InvalidFile if it is no ONNX file."""
+    def __init__(self, source: Source, beside: set[Path] | None = None, *, is_mapped: bool = False) -> None:
+        """Read the file. Raise InvalidPath if it is missing or not accessible, InvalidFile if it is no ONNX file.
+
+        `beside` takes the paths of other files, once external data are read from them. With `is_mapped`, large data
+        stay in their files. Then nobody should write to these as long as the data are in use: the data would change,
+        and reading beyond the end of a shortened file ends the process.
+        """
+        self._beside: set[Path] = set() if beside is None else beside
+        self._mappings: dict[Path, memoryview | None] | None = {} if is_mapped else None
         self.proto = onnx.ModelProto()
         self.directory: Path | None = None
+        data: bytes | memoryview
         if isinstance(source, bytes):
             data = source
         elif not isinstance(source, str | PathLike):
@@ -47,11 +59,12 @@ class OnnxFile:
         else:
             path = Path(source)
             self.directory = path.parent
-            data = _read(path, "", 0, None)
-        self.size_bytes = len(data)
+            mapping = self._mapping(path)
+            data = _read(path, "", 0, None) if mapping is None or mapping.nbytes > _LARGEST_FILE else mapping
         self._data = memoryview(data)
+        self.size_bytes = self._data.nbytes
         try:
-            self.proto.ParseFromString(without_raw_data(self._data) or data)
+            self.proto.ParseFromString(without_raw_data(self._data) or bytes(data))
         except DecodeError as error:
             raise InvalidFile("it is no ONNX file, or damaged") from error
         if not self.proto.HasField("graph") or not self.proto.opset_import:
@@ -140,10 +153,24 @@ class OnnxFile:
             raise InvalidPath(f"{location!r} is no path", place=place) from error
         if not location or path == directory or not path.is_relative_to(directory):
             raise InvalidPath(f"{location!r} is not a file in the directory of the model", place=place)
-        data = _read(path, f"{place}, {location!r}", offset, size_bytes)
+        self._beside.add(path)
+        mapping = self._mapping(path)
+        data = (
+            _read(path, f"{place}, {location!r}", offset, size_bytes)
+            if mapping is None
+            else mapping[offset : offset + size_bytes]
+        )
         if len(data) != size_bytes:
             raise InvalidFile(f"{location!r} ends before the {size_bytes} bytes from {offset} on", place=place)
         return data
+
+    def _mapping(self, path: Path) -> memoryview | None:
+        """Return the mapped content of a large file, or None if it is to be read."""
+        if self._mappings is None:
+            return None
+        if path not in self._mappings:
+            self._mappings[path] = _map(path)
+        return self._mappings[path]
 
 
 def attribute_value(file: OnnxFile, model: Model, attribute: AttributeProto) -> Any:
@@ -218,6 +245,17 @@ def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
     except OSError as error:
         kind = InvalidPath if isinstance(error, _PATH_ERRORS) else OperationFailed
         raise kind(error.strerror or str(error), place=place) from error
+
+
+def _map(path: Path) -> memoryview | None:
+    """Map a large file that no other host can change; return None for others, and for files that can't be read."""
+    try:
+        file = OpenFile(path)
+        if file.size_bytes >= LARGE_BYTES and is_of_this_host(path):
+            return memoryview(MappedFile(file.descriptor, file.size_bytes, access=mmap.ACCESS_READ))
+    except (OSError, ValueError):  # Reading says why.
+        pass
+    return None
 
 
 def _elements(tensor: TensorProto, dtype: np.dtype[Any], size_bytes: int, place: str) -> Array:

@@ -2,14 +2,13 @@
 
 import mmap
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 from typing_extensions import Buffer
 
-from nnrt_client.onnx_import.file import Dimension, declared_dimension, known_dtype, type_name
+from nnrt_client.onnx_import.declared import DeclaredTensor, Header
+from nnrt_client.onnx_import.file import declared_dimension, known_dtype, type_name
 from nnrt_client.onnx_import.messages import Malformed, fields
 from nnrt_hdi.errors import InvalidFile, InvalidPath
 from nnrt_hdi.tensor import data_type_of
@@ -20,53 +19,6 @@ _GRAPH = 7
 _INITIALIZER = 5
 _KEPT_OF_GRAPH = {2, 10, 11, 12}  # name, doc_string, input, output
 _TENSOR_NAME = 8
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredTensor:
-    """Input or output as the file declares it."""
-
-    name: str
-    # In ONNX Runtime's notation: tensor(float), seq(tensor(int64)).
-    type: str
-    # NNRt's name of the type (FLOAT32), or ONNX's if NNRt has no such type.
-    data_type: str
-    # A dimension is a number, a name or None. The shape is None if the rank is unknown, or the type is no tensor.
-    shape: tuple[Dimension, ...] | None
-    # Denotations of the dimensions, such as DATA_BATCH; empty texts if the file has none.
-    denotations: tuple[str, ...] = ()
-
-    @property
-    def is_fixed(self) -> bool:
-        """True if all dimensions are numbers."""
-        return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
-
-    def with_dims(self, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> "DeclaredTensor":
-        """Return the tensor with a number for each dimension that has one of these names or denotations."""
-        if self.shape is None:
-            return self
-        named = (by_name.get(dim, dim) if isinstance(dim, str) else dim for dim in self.shape)
-        pairs = zip(named, self.denotations, strict=True)
-        return replace(
-            self, shape=tuple(dim if isinstance(dim, int) else by_denotation.get(d, dim) for dim, d in pairs)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """Contents of an ONNX file without its nodes and weights."""
-
-    inputs: tuple[DeclaredTensor, ...]
-    outputs: tuple[DeclaredTensor, ...]
-    # Inputs with a default value.
-    optional_inputs: tuple[DeclaredTensor, ...]
-    producer: str
-    domain: str
-    description: str
-    version: int | None
-    graph_name: str
-    graph_description: str
-    metadata: dict[str, str]
 
 
 def read_header(source: str | os.PathLike[str] | Buffer) -> Header:

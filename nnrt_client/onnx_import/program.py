@@ -13,10 +13,13 @@ from nnrt_client.model.program import ONNX, Program
 from nnrt_client.onnx_import.file import OnnxFile, known_dtype
 from nnrt_client.onnx_import.freezing import freeze
 from nnrt_client.onnx_import.scope import put_in_order
+from nnrt_client.session.hashing import sha256_of_each
 from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.files.compiled import MAX_PARTS
+from nnrt_hdi.files.file_part import UnreadPart
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
+from nnrt_hdi.mapped_files import reading
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import UNKNOWN_DIM, format_shape
 
@@ -26,6 +29,29 @@ _LEAST_SHARE = MAX_PARTS // 2 - 4
 _LEAST_PART_BYTES = 1 << 20
 # Alignment of tensors in a part, in bytes: a cache line.
 _ALIGNMENT = 64
+
+
+class JoinedPart(UnreadPart):
+    """Part that consists of pieces. So data of mapped files stay in their files."""
+
+    __slots__ = ("_pieces",)
+
+    _pieces: Sequence[memoryview]
+
+    def __init__(self, pieces: Sequence[memoryview], sha256: bytes) -> None:
+        object.__setattr__(self, "_pieces", pieces)
+        object.__setattr__(self, "sha256", sha256)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.nbytes for piece in self._pieces)
+
+    def fill(self, memory: memoryview, start: int) -> None:
+        for piece in self._pieces:
+            found = piece[start : start + memory.nbytes]
+            with reading(found):
+                memory[: found.nbytes] = found
+            memory, start = memory[found.nbytes :], max(start - piece.nbytes, 0)
 
 
 def make_program(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants: Constants) -> Program:
@@ -42,7 +68,7 @@ def make_program(file: OnnxFile, shapes: Mapping[str, Sequence[int]], constants:
                 dim.ClearField("value")
     for name, shape in shapes.items():
         _set_shape(_find_input(graph, name), shape)
-    weights = list(_make_parts(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)]))
+    weights = _make_parts(file, [tensor for tensor in _tensors(file.proto) if _is_large(tensor)])
     put_in_order(graph)
     return Program(ONNX, (Part.of(file.proto.SerializeToString(deterministic=True)), *weights))
 
@@ -119,8 +145,21 @@ def _is_large(tensor: TensorProto) -> bool:
     )
 
 
-def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part]:
-    """Yield parts with the data of the tensors, and make the tensors refer to them."""
+def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> list[Part]:
+    """Return parts with the data of the tensors, and make the tensors refer to them."""
+    groups = list(_groups(file, tensors))
+    placed = [_join(file, group) for group in groups]
+    digests = sha256_of_each([pieces for pieces, _ in placed])
+    for group, (_, places), sha256 in zip(groups, placed, digests, strict=True):
+        _refer(group, sha256, places)
+    return [
+        Part(pieces[0], sha256) if len(pieces) == 1 else JoinedPart(pieces, sha256)
+        for (pieces, _), sha256 in zip(placed, digests, strict=True)
+    ]
+
+
+def _groups(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Sequence[TensorProto]]:
+    """Yield successive tensors that share a part."""
     sizes = [file.stored_bytes(tensor) for tensor in tensors]
     least_bytes = max(_LEAST_PART_BYTES, sum(sizes) // _LEAST_SHARE)
     begin = 0
@@ -129,25 +168,28 @@ def _make_parts(file: OnnxFile, tensors: Sequence[TensorProto]) -> Iterator[Part
         while end < len(tensors) and size_bytes + sizes[end] <= least_bytes:
             size_bytes += sizes[end]
             end += 1
-        yield _make_part(file, tensors[begin:end])
+        yield tensors[begin:end]
         begin = end
 
 
-def _make_part(file: OnnxFile, tensors: Sequence[TensorProto]) -> Part:
-    """Return one part with the data of the tensors, and make the tensors refer to it by `external_data`."""
+def _join(file: OnnxFile, tensors: Sequence[TensorProto]) -> tuple[list[memoryview], Sequence[tuple[int, int]]]:
+    """Return the pieces of a part with the data of the tensors, and the offset and length of each."""
     offsets, pieces, offset = [], [], 0
     for tensor in tensors:
         data = file.stored_data(tensor)
         padding = -offset % _ALIGNMENT
-        pieces += [bytes(padding), data]
+        pieces += [memoryview(bytes(padding)), memoryview(data)]
         offsets.append((offset + padding, len(data)))
         offset += padding + len(data)
-    part = Part.of(pieces[1] if len(tensors) == 1 else b"".join(pieces))
-    for tensor, (offset, length) in zip(tensors, offsets, strict=True):
+    return pieces[1:] if len(tensors) == 1 else pieces, offsets
+
+
+def _refer(tensors: Sequence[TensorProto], sha256: bytes, places: Sequence[tuple[int, int]]) -> None:
+    """Make the tensors refer to their places in a part, by `external_data`."""
+    for tensor, (offset, length) in zip(tensors, places, strict=True):
         for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
             tensor.ClearField(field)
         del tensor.external_data[:]
         tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", part.sha256.hex()), ("offset", offset), ("length", length)):
+        for key, value in (("location", sha256.hex()), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
-    return part

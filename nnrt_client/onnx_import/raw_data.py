@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from onnx import TensorProto
 
 from nnrt_client.onnx_import.messages import BYTES, Malformed, fields
+from nnrt_hdi.mapped_files import drop_pages
 
 # Shorter raw data stays in the message.
 LEAST_BYTES = 1 << 12
@@ -55,12 +56,13 @@ def _replace_raw_data(data: memoryview, begin: int, end: int) -> Iterator[bytes 
         yield data[begin:end]
         return
     ((_, start, value, stop),) = raw
-    yield data[begin:start]
-    yield data[stop:end]
+    yield bytes(data[begin:start])  # Copies: the views would bring the pages back.
+    yield bytes(data[stop:end])
     place = TensorProto(data_location=TensorProto.EXTERNAL)
     for key, entry in (("location", SAME_FILE), ("offset", str(value)), ("length", str(stop - value))):
         place.external_data.add(key=key, value=entry)
     yield place.SerializeToString()
+    drop_pages([data[begin:end]])
 
 
 def _varint(number: int) -> bytes:

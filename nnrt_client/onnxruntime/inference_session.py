@@ -5,12 +5,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from nnrt_client.model_session.known_file import known_file
 from nnrt_client.model_session.load import load
+from nnrt_client.onnx_import.declared import Header
 from nnrt_client.onnxruntime.connections import connect
 from nnrt_client.onnxruntime.errors import (
     BadBinding,
@@ -86,16 +89,14 @@ class InferenceSession(MissingMethods, Closable):
         # Libraries such as Optimum read this attribute.
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, str | os.PathLike) else None
         self._options = sess_options or SessionOptions()
+        names, given = choose_options(providers, provider_options)
         try:
-            # Imported here so that the error can say what to install if the extra nnrt[onnx] is missing.
-            from nnrt_client.onnx_import.header import read_header
-        except ImportError as error:
-            raise NotSupported("ONNX models need the package onnx; install nnrt[onnx]") from error
-        try:
-            self._header = read_header(path_or_bytes)
+            file = known_file(path_or_bytes, None, None, load_options(given)[0].get("cache", True))
+            read = partial(_read_header, path_or_bytes)
+            self._header = read() if file is None else file.header(read)
         except NnrtError as error:
             raise translate(error) from error
-        self._open(*choose_options(providers, provider_options))
+        self._open(names, given)
 
     def _open(self, providers: list[str], given: dict[str, Any]) -> None:
         options, settings = load_options(given)
@@ -325,3 +326,12 @@ class InferenceSession(MissingMethods, Closable):
         if device_type != DEVICE:
             raise BadBinding(f"Unsupported device type: {device_type}; use {HOST!r} or {DEVICE!r}")
         return allocate_on_device(self._model.connection, self._model.device, shape, element_type)
+
+
+def _read_header(path_or_bytes: str | os.PathLike[str] | Buffer) -> Header:
+    try:
+        # Imported here so that the error can say what to install if the extra nnrt[onnx] is missing.
+        from nnrt_client.onnx_import.header import read_header
+    except ImportError as error:
+        raise NotSupported("ONNX models need the package onnx; install nnrt[onnx]") from error
+    return read_header(path_or_bytes)

@@ -8,7 +8,7 @@ from nnrt_client.onnxruntime.element_types import type_text
 from nnrt_hdi.tensor import TensorSpec
 
 if TYPE_CHECKING:
-    from nnrt_client.onnx_import.header import DeclaredTensor, Header
+    from nnrt_client.onnx_import.declared import DeclaredTensor, Header
 
 
 # ONNX Runtime's version of a model without one.

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from typing_extensions import Self
@@ -71,6 +70,9 @@ def resolver_for(text: str, settings: Settings) -> Resolver:
 
     Raises InvalidParameter for an invalid name, and Unsupported if a package is missing.
     """
+    # Not at the top: addresses don't need this.
+    from importlib.metadata import entry_points
+
     name = Name.parse(text)
     points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
     if name.scheme not in points:

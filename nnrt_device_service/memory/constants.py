@@ -36,8 +36,10 @@ class ConstantPool:
     without an upload. The bytes of a broken upload stay as well, so that the client can resume it.
     """
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, directory: str = "") -> None:
+        """Make a pool, which keeps large constants in files of the directory, if there is one."""
         self._budget = budget
+        self._directory = directory
         # Never reserve from the budget under this lock: the budget may call `_drop_unused` of any session.
         self._lock = threading.Lock()
         self._uploads: dict[bytes, Upload] = {}
@@ -91,7 +93,7 @@ class ConstantPool:
                 return
         if len(sha256) != SHA256_BYTES:
             raise InvalidParameter(f"a constant's digest has {len(sha256)} bytes; a SHA-256 has {SHA256_BYTES}")
-        begun = Upload(self._budget.allocate(size_bytes))
+        begun = Upload(self._budget.allocate(size_bytes, self._directory))
         with self._lock:
             is_first = self._uploads.setdefault(sha256, begun) is begun
         if not is_first:  # Another call has begun the same constant meanwhile.

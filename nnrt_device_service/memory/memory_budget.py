@@ -5,6 +5,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Optional
 from weakref import WeakSet, WeakValueDictionary
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from nnrt_device_service.settings import LimitReached
 from nnrt_hdi.errors import OutOfMemory
+from nnrt_hdi.files.container import LARGE_BYTES
+from nnrt_hdi.files.unnamed_file import file_memory
 
 # Least cost of a reservation, so that a million empty buffers are not free.
 LEAST_BYTES = 1024
@@ -113,14 +116,17 @@ class MemoryBudget:
         finally:
             self.release(size_bytes)
 
-    def allocate(self, size_bytes: int) -> NDArray[np.uint8]:
+    def allocate(self, size_bytes: int, directory: str = "") -> NDArray[np.uint8]:
         """Reserve and return zeroed memory; raise OutOfMemory if it doesn't fit or the host has none.
 
-        The caller releases the bytes.
+        With a `directory`, large memory is in a file there, if possible: see `drop_pages`. The caller releases the
+        bytes.
         """
         self.reserve(size_bytes)
+        is_in_file = directory and size_bytes >= LARGE_BYTES
         try:
-            return np.zeros(size_bytes, np.uint8)
+            memory = file_memory(Path(directory), size_bytes) if is_in_file else None
+            return np.zeros(size_bytes, np.uint8) if memory is None else np.frombuffer(memory, np.uint8)
         except MemoryError as error:
             self.release(size_bytes)
             raise OutOfMemory(f"the daemon's host has no {size_bytes} bytes left; ask for less") from error

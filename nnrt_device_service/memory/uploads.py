@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nnrt_device_service.host.threads import Threads
 from nnrt_hdi.errors import OutOfMemory
+from nnrt_hdi.mapped_files import drop_pages
 
 Bytes = NDArray[np.uint8]
 
@@ -55,6 +56,7 @@ class Upload:
             arrived = self.data[self._digested : self.received][:_PIECE_BYTES]
             self._digest.update(arrived)
             self._digested += arrived.size
+        drop_pages([arrived])
 
     def digest(self) -> bytes:
         """Return the SHA-256 of the bytes that have arrived."""

@@ -68,6 +68,11 @@ class Models:
         self._groups = Groups(settings, self.compilers)
         self._known_parts = KnownParts()
 
+    @property
+    def changes(self) -> int:
+        """Number of large models made, exported and closed so far, after each of which malloc keeps free memory."""
+        return self.shared.changes + self.stored.exports
+
     def supported(self, session: Session, graph: Graph, progress: Progress) -> list[Support]:
         """Return for each node whether `prepare` would accept it."""
         with self.compilers.turn(session, Priority.NONE, progress):

@@ -23,8 +23,8 @@ from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, Ori
 from nnrt_hdi.errors import InvalidFile, OutOfMemory, UnavailableDevice, UnknownHandle, Unsupported
 from nnrt_hdi.files.compiled import CompiledModel, Target
 from nnrt_hdi.files.model_store import ModelStore
-from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe, touch
-from nnrt_hdi.files.whole_parts import drop_pages
+from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe, parts_beside, touch
+from nnrt_hdi.mapped_files import drop_pages
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +62,8 @@ class StoredModels:
             if self._store is None:
                 _log.warning("the backend %s exports no models, so none are stored", info.backend_name)
         self._writers = threading.BoundedSemaphore(_WRITERS)
+        # Number of large models exported so far, after each of which malloc keeps free memory.
+        self.exports = 0
 
     @property
     def has_store(self) -> bool:
@@ -164,7 +166,8 @@ class StoredModels:
     def _restore(self, compiled: CompiledModel, config: ModelConfig) -> PreparedModel:
         """Return what the backend makes of a stored model. Raises InvalidFile if that isn't what was stored."""
         prepared = self._backend.restore(compiled.parts, replace(config, is_own=True))
-        drop_pages(compiled.parts)  # The backend may have made something else of them, such as packed weights.
+        # The backend may have made something else of them, such as packed weights.
+        drop_pages(part.data for part in compiled.parts)
         if (prepared.inputs, prepared.outputs) != (compiled.inputs, compiled.outputs):
             prepared.close()
             raise InvalidFile("it holds another model than its manifest says")
@@ -200,6 +203,7 @@ class StoredModels:
     def _write(self, recipe: Recipe, model: SharedModel, block: ExitStack) -> None:
         """Export a model, write it to the store and close the block."""
         assert self._store is not None
+        is_large, compiled = False, None
         with block:
             prepared = model.prepared
             try:
@@ -213,7 +217,10 @@ class StoredModels:
                     parts=prepared.export(),
                     notes=model.notes,
                 )
+                is_large = bool(parts_beside(compiled))
                 if self._store.keep(compiled):
                     model.recipe = recipe
             except BaseException:  # The client's model works, even if it can't be stored.
                 _log.exception("model %s is not stored: the backend failed to export it", recipe.key[:SHOWN_KEY])
+        compiled = None
+        self.exports += is_large

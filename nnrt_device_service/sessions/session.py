@@ -104,7 +104,7 @@ class Session:
         self.local_peer: Peer | None = None
         self.last_heard = time.monotonic()
         self.budget = MemoryBudget(settings.session_bytes, whole_budget)
-        self.constants = ConstantPool(self.budget)
+        self.constants = ConstantPool(self.budget, settings.store_dir)
         self.buffers = BufferPool(self.budget, settings.session_buffers)
         self.files = FilePool(self.budget)
         self.chunked_inputs = ChunkedInputs(self.budget)

@@ -262,7 +262,7 @@ class Daemon:
         rounds.take("serving", self._require_serving)
         rounds.take("store", self._require_whole_store)
         rounds.take("work", self._cancel_overdue, after_standstill=lambda: None)
-        rounds.take("memory", lambda: memory.check(len(sessions), time.monotonic(), self._device.models.shared.changes))
+        rounds.take("memory", lambda: memory.check(len(sessions), time.monotonic(), self._device.models.changes))
         rounds.take("models", self._device.models.shared.forget_abandoned)
         rounds.take("inputs", sessions.end_stalled_inputs)
         rounds.take("rights", self._cut_off_those_without_rights)

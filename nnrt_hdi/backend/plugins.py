@@ -5,12 +5,15 @@ import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from nnrt_hdi.backend.description import DeviceInfo, require_description
 from nnrt_hdi.backend.interface import Backend
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, Unsupported
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ class BackendState:
 class _Plugin:
     """Factory of an installed backend, not imported yet, and the interface version that it needs."""
 
-    point: EntryPoint
+    point: "EntryPoint"
     interface: int
 
     @property
@@ -116,6 +119,9 @@ def backend_states() -> list[BackendState]:
 
 def _plugins() -> dict[str, _Plugin]:
     """Return the installed backends by name, each with its newest factory that this version can use."""
+    # Not at the top: clients import this module, and need no plug-ins.
+    from importlib.metadata import entry_points
+
     plugins: dict[str, _Plugin] = {}
     points = entry_points()
     for group in points.groups:
@@ -158,6 +164,8 @@ def _state(name: str, plugin: _Plugin) -> BackendState:
 
 
 def _devices(name: str, info: DeviceInfo) -> Sequence[FoundDevice]:
+    from importlib.metadata import entry_points
+
     points = [point for point in entry_points(group=DEVICES_GROUP) if point.name == name]
     if not points:
         return [FoundDevice(name, info.device_type)]

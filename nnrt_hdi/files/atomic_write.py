@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def atomic_write(
-    path: Path, owner: str, mode: int, put: Callable[[Path, Path], None] = os.replace
+    path: Path, owner: str, mode: int, put: Callable[[Path, Path], None] = os.replace, *, is_synced: bool = True
 ) -> Iterator[BinaryIO]:
     """Let the block write a temporary file, sync it, and rename it to `path`.
 
@@ -22,6 +22,7 @@ def atomic_write(
         owner: Part of the temporary file's name, by which `remove_leftovers` finds what a crash left.
         mode: Permissions, reduced by the umask.
         put: `os.replace`; or `os.link`, which raises FileExistsError if there is a file already.
+        is_synced: False for a file that may be lost or damaged when the host crashes.
 
     Yields:
         The open file.
@@ -34,7 +35,8 @@ def atomic_write(
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
-            sync(file)
+            if is_synced:
+                sync(file)
         put(beside, path)
     finally:
         beside.unlink(missing_ok=True)

@@ -26,6 +26,7 @@ from typing_extensions import Buffer
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.files.atomic_write import atomic_write, sync
 from nnrt_hdi.files.file_part import FilePart, OpenFile
+from nnrt_hdi.mapped_files import reading
 from nnrt_hdi.part import SHA256_BYTES, Part
 from nnrt_hdi.tensor import flat_bytes
 
@@ -213,6 +214,7 @@ def write(
 
     Raises:
         OSError: The file can't be written. Nothing is left.
+        InvalidFile: A piece is in a mapped file that was shortened. Nothing is left.
     """
     if not is_private:
         require_place(path)
@@ -222,7 +224,8 @@ def write(
             rest = flat_bytes(piece)
             while rest.nbytes:
                 part, rest = rest[:_WRITTEN_BYTES], rest[_WRITTEN_BYTES:]
-                file.write(part)
+                with reading(part):
+                    file.write(part)
                 unsynced += part.nbytes
                 if check is not None and unsynced >= _WRITTEN_BYTES:
                     sync(file)

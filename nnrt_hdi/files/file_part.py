@@ -48,7 +48,23 @@ class OpenFile:
         return filled
 
 
-class FilePart(Part):
+class UnreadPart(Part):
+    """Part that is read, by `fill`, when somebody needs the bytes."""
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> memoryview:
+        """All bytes, read now. Raises InvalidFile if they aren't there any more."""
+        return self.piece(0, self.size_bytes)
+
+    def piece(self, start: int, size: int) -> memoryview:
+        memory = np.empty(max(min(size, self.size_bytes - start), 0), np.uint8).data
+        self.fill(memory, start)
+        return memory.toreadonly()
+
+
+class FilePart(UnreadPart):
     """Part of a file, read when needed.
 
     It is never mapped: shortening a mapped file would end this process.
@@ -65,22 +81,12 @@ class FilePart(Part):
             object.__setattr__(self, name, value)
 
     @property
-    def data(self) -> memoryview:
-        """All bytes, read now. Raises InvalidFile if they aren't there any more."""
-        return self.piece(0, self._size_bytes)
-
-    @property
     def size_bytes(self) -> int:
         return self._size_bytes
 
     def is_in_memory(self, start: int) -> bool:
         """Return whether the bytes from `start` on can probably be read without waiting for a disk."""
         return all(self.file.is_in_memory(self.start + at) for at in range(start, self._size_bytes, _STEP_BYTES))
-
-    def piece(self, start: int, size: int) -> memoryview:
-        memory = np.empty(max(min(size, self._size_bytes - start), 0), np.uint8).data
-        self.fill(memory, start)
-        return memory.toreadonly()
 
     def fill(self, memory: memoryview, start: int) -> None:
         try:

@@ -6,7 +6,6 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -14,6 +13,7 @@ from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.files.container import read
 from nnrt_hdi.files.file_systems import is_of_this_host
 from nnrt_hdi.files.fingerprint import Fingerprint
+from nnrt_hdi.mapped_files import MappedFile
 from nnrt_hdi.part import Part
 
 # Bytes read at a time.
@@ -69,17 +69,10 @@ class WholeParts:
     def _map(self, path: Path, descriptor: int, size: int) -> memoryview:
         if not size:
             raise InvalidFile("its part is empty")
-        memory = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        memory = MappedFile(descriptor, size, access=mmap.ACCESS_READ)
         with self._lock:
             self._mapped[memory] = path, size
         return memoryview(memory)
-
-
-def drop_pages(parts: Iterable[Part]) -> None:
-    """Give back the memory of mapped parts. A page that is read again comes from the file, or from the host's cache."""
-    for part in parts:
-        if isinstance(memory := part.data.obj, mmap.mmap):
-            memory.madvise(mmap.MADV_DONTNEED)
 
 
 def required(part: Part, size: int, sha256: bytes) -> Part:

@@ -16,11 +16,13 @@ from nnrt_backend_onnxruntime.cache import KIND
 from nnrt_backend_onnxruntime.model import OnnxModel
 from onnx import helper, numpy_helper
 from onnxruntime_graphs import backend, op_types, prepare, run
+from resident_pages import resident_bytes
 
 from nnrt_hdi.backend import Cancellation, ModelConfig
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, OutOfMemory, SaveCacheFailed
 from nnrt_hdi.files.container import packed, unpacked
+from nnrt_hdi.files.unnamed_file import file_memory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.part import Part
 
@@ -65,6 +67,20 @@ def test_a_restored_model_gives_what_the_exported_one_gives() -> None:
     assert (model.inputs, model.outputs) == (prepare(network()).inputs, prepare(network()).outputs)
     assert exported(model) == PARTS
     assert model.input_ranges()[0].min_dims == (0, 8, 8, 3)
+
+
+def test_packed_weights_leave_their_pages(tmp_path: Path) -> None:
+    """The backend gives back the pages of weights in mapped files, also when an export has read them again."""
+    memory = file_memory(tmp_path, 1 << 20)
+    assert memory is not None
+    weights = np.frombuffer(memory, np.float32).reshape(512, 512)
+    weights[:] = 2
+    net = Net()
+    model = prepare(net.graph(net.op(N.MATMUL_FUSION, net.input(1, 512), net.constant(weights))))
+    assert not resident_bytes(weights)
+    assert sum(part.size_bytes for part in model.export()) > 1 << 20
+    assert not resident_bytes(weights)
+    np.testing.assert_array_equal(model.run([np.ones((1, 512), "f4")], Cancellation())[0], np.full((1, 512), 1024))
 
 
 def test_what_is_restored_is_optimized_already() -> None:

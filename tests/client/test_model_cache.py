@@ -157,7 +157,7 @@ def test_no_thread_is_left_to_write_it(
         assert wait_until_cached(0)
         (output,) = session.run({"x": [3.0]}).values()
         assert output.tolist() == [3.0]
-    assert "the compiled model is not kept: can't start new thread" in caplog.messages
+    assert "nothing is written to the cache: can't start new thread" in caplog.messages
     assert count(directory, SUFFIX) == 0
 
 

@@ -18,6 +18,10 @@ from test_operators import graph_of
 
 from nnrt_client import InvalidFile, InvalidPath, NnrtError, OutOfMemory, Unsupported, from_onnx
 from nnrt_client.model.model import parts_of
+from nnrt_client.onnx_import import import_onnx, program_from_onnx
+from nnrt_hdi.files.graph_file import constant_parts
+from nnrt_hdi.mapped_files import mapped_file_of
+from nnrt_hdi.part import Part
 
 WEIGHT = np.random.default_rng(1).normal(size=(3, 400)).astype("f4")
 
@@ -47,6 +51,32 @@ def test_external_data_are_read(tmp_path: Path) -> None:
     model = from_onnx(with_external_data(tmp_path))
     x = np.ones((2, 3), "f4")
     np.testing.assert_allclose(run_imported(model, {"x": x})[0], x @ WEIGHT, rtol=1e-5)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_large_data_stay_in_their_files(tmp_path: Path, beside: bool) -> None:
+    """What `load` makes of the file is the same, and reading from a file that somebody has shortened is an error."""
+    g = Graph()
+    weights = [np.random.default_rng(at).normal(size=(350, 350)).astype("f4") for at in range(3)]
+    x = g.input("x", [2, 350])
+    for array in weights:
+        x = g.op("MatMul", x, g.constant(array))
+    path = tmp_path / "model.onnx"
+    onnx.save(g.model(x), path, save_as_external_data=beside, location="weights.bin", size_threshold=0)
+    model = import_onnx(path, None, None)
+    parts = list(constant_parts(parts_of(model).graph).values())
+    program = program_from_onnx(path, is_mapped=True)
+    assert all(mapped_file_of(part.data) for part in parts)
+    assert (model.digest, program.digest) == (from_onnx(path).digest, program_from_onnx(path).digest)
+    assert {array.tobytes() for array in weights} == {bytes(part.data) for part in parts}
+    joined = program.parts[1]
+    assert joined.size_bytes > weights[0].nbytes
+    assert bytes(joined.data) == joined.piece(0, 700_000).tobytes() + joined.piece(700_000, 1 << 20).tobytes()
+    assert Part.of(joined.data).sha256 == joined.sha256
+    os.truncate(tmp_path / "weights.bin" if beside else path, 100)
+    for part in (*parts, joined):
+        with pytest.raises(InvalidFile, match="shortened"):
+            part.fill(memoryview(bytearray(8)), 0)
 
 
 def test_external_data_of_bytes_ask_for_a_path(tmp_path: Path) -> None:

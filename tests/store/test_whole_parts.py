@@ -6,13 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device_runs import outputs_of
+from resident_pages import resident_bytes
 from storing_device import device_on, files, graph, origin, prepared, session_of
 
+from nnrt_device_service.memory.constants import ConstantPool, MissingConstants
+from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.memory.uploads import Bytes
 from nnrt_hdi.backend import Origin
 from nnrt_hdi.errors import InvalidFile
-from nnrt_hdi.files import file_systems, whole_parts
+from nnrt_hdi.files import file_systems, unnamed_file, whole_parts
 from nnrt_hdi.files.store_directory import PART_SUFFIX
-from nnrt_hdi.files.whole_parts import WholeParts, drop_pages
+from nnrt_hdi.files.whole_parts import WholeParts
+from nnrt_hdi.graph import Constant
+from nnrt_hdi.mapped_files import drop_pages, mapped_file_of
 from nnrt_hdi.part import Part
 
 CONTENT = np.random.default_rng(1).bytes(3_000_001)
@@ -135,19 +141,48 @@ def test_a_model_from_the_store_outlives_its_files(tmp_path: Path) -> None:
         np.testing.assert_array_equal(result, 1 + weights.data)
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident pages of a process are Linux'")
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the resident pages of a process are Linux'")
 def test_pages_that_are_given_back(tmp_path: Path) -> None:
     """They don't count as memory of the process, and have the same bytes when they are read again."""
-    content = np.random.default_rng(2).bytes(64 << 20)
+    content = np.random.default_rng(2).bytes(4 << 20)
     path = tmp_path / "part"
     path.write_bytes(content)
     part = WholeParts(tmp_path).part(path, len(content), Part.of(content).sha256)
     assert bytes(part.data) == content
-    before = resident_bytes()
-    drop_pages([part, Part.of(b"of the heap")])
-    assert before - resident_bytes() > len(content) // 2
+    assert resident_bytes(np.asarray(part.data)) == len(content)
+    drop_pages([part.data, b"of the heap"])
+    assert resident_bytes(np.asarray(part.data)) == 0
     assert bytes(part.data) == content
 
 
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def test_large_uploads_are_in_files_of_the_store(tmp_path: Path) -> None:
+    """The files have no names, so a crash leaves none. Pages that are given back have the same bytes again."""
+    pool = ConstantPool(MemoryBudget(1 << 30), str(tmp_path))
+    assert not pool.write(SHA256, len(CONTENT), 0, CONTENT[:1_000_000])
+    assert pool.write(SHA256, len(CONTENT), 1_000_000, CONTENT[1_000_000:])
+    data = acquired(pool)
+    assert resident_bytes(data) < 100_000
+    assert bytes(data) == CONTENT
+    assert resident_bytes(data) > 2_900_000
+    drop_pages([data[1_500_000:2_500_000]])
+    assert 1_500_000 < resident_bytes(data) < 2_500_000
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("why", ["no directory", "no room", "other hosts"])
+def test_uploads_that_no_file_can_hold_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    if why == "no room":
+        monkeypatch.setattr(os, "fstatvfs", lambda descriptor: os.statvfs_result((1, 1, *[2_000_000] * 8)))
+    elif why == "other hosts":
+        monkeypatch.setattr(unnamed_file, "is_of_this_host", lambda directory: False)
+    pool = ConstantPool(MemoryBudget(1 << 30), str(tmp_path / "gone" if why == "no directory" else tmp_path))
+    assert pool.write(SHA256, len(CONTENT), 0, CONTENT)
+    data = acquired(pool)
+    assert mapped_file_of(data) is None
+    assert bytes(data) == CONTENT
+
+
+def acquired(pool: ConstantPool) -> Bytes:
+    found = pool.acquire_all([Constant(SHA256, len(CONTENT))])
+    assert not isinstance(found, MissingConstants)
+    return found[SHA256]

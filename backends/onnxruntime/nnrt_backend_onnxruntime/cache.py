@@ -40,12 +40,13 @@ from nnrt_backend_onnxruntime.programs.loading import compute, opset_of
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.programs.skeleton import require_typed
 from nnrt_backend_onnxruntime.providers import ProviderDevice
-from nnrt_backend_onnxruntime.session import open_session, session_options
+from nnrt_backend_onnxruntime.session import open_session, release_memory, session_options
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, SaveCacheFailed, Unsupported
 from nnrt_hdi.files.container import packed, unpacked
 from nnrt_hdi.files.graph_file import packed_graph, unpacked_graph
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.mapped_files import MappedFile
 from nnrt_hdi.ops import inferred_graph
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
@@ -164,6 +165,8 @@ def _optimize(
                 f"ONNX Runtime can't write the model to {tempfile.gettempdir()!r}, where {left} bytes are left;"
                 f" make room there, or set TMPDIR ({error.message})"
             ) from error
+        finally:
+            release_memory()
         return Path(folder, MODEL_FILE).read_bytes(), _map_file(Path(folder, WEIGHTS))
 
 
@@ -175,7 +178,7 @@ def _map_file(path: Path) -> Buffer:
     if not path.exists() or not path.stat().st_size:
         return b""
     with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _binding(device: ProviderDevice) -> dict[str, Any]:

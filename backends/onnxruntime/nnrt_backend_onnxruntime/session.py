@@ -20,6 +20,7 @@ from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.enums import PerformanceMode
 from nnrt_hdi.errors import NnrtError, OperationFailed
+from nnrt_hdi.mapped_files import drop_pages
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +122,9 @@ def create_session(
     if values:
         options.add_external_initializers(list(values), list(values.values()))
     providers = list(device.providers(extensions))
-    return onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
+    session = onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
+    drop_pages(weights.values())  # ONNX Runtime has packed most of them, and reads the others again.
+    return session
 
 
 _arena_lock = threading.Lock()

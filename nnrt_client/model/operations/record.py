@@ -8,13 +8,14 @@ import numpy as np
 
 from nnrt_client.enums import TensorType
 from nnrt_client.model.operations.operation import Operation
+from nnrt_client.session.hashing import sha256_of_each
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.enums import DataType, NodeType, QuantType
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES, AttrValue, Constant, Graph, Node
 from nnrt_hdi.ops import OPERATORS, infer_node
 from nnrt_hdi.ops.quantized import QUANTIZED_TYPES
-from nnrt_hdi.tensor import Array, QuantParam, TensorSpec
+from nnrt_hdi.tensor import Array, QuantParam, TensorSpec, flat_bytes
 
 
 @dataclass(slots=True)
@@ -145,13 +146,17 @@ def lower(
     """
     used = sorted({*inputs, *outputs, *(index for operation in operations for index in operation.tensors())})
     position = {index: new for new, index in enumerate(used)}
-    data = ((index, tensors[index].data) for index in used if index not in inputs)
+    data = {index: array for index in used if index not in inputs and (array := tensors[index].data) is not None}
+    digests = sha256_of_each([[flat_bytes(array)] for array in data.values()])
     return Graph(
         tensors=tuple(_named_spec(index, tensors[index]) for index in used),
         nodes=tuple(_node(number, operation, tensors, position) for number, operation in enumerate(operations)),
         inputs=tuple(position[index] for index in inputs),
         outputs=tuple(position[index] for index in outputs),
-        constants={position[index]: Constant.of(array) for index, array in data if array is not None},
+        constants={
+            position[index]: Constant(sha256, array.nbytes, array)
+            for (index, array), sha256 in zip(data.items(), digests, strict=True)
+        },
         name=name,
     )
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.mapped_files import MappedFile
 from nnrt_hdi.tensor import NUMPY_DTYPES, Array, TensorSpec, data_type_of
 
 INT32_RANGE = range(-(2**31), 2**31)
@@ -78,8 +79,8 @@ def view_data(data: object) -> Array:
 def convert_elements(data: object, array: Array, spec: TensorSpec) -> Array:
     """Return the elements of a tensor, made from `array`, which is `view_data(data)`.
 
-    They are a read-only copy, or the memory of a `bytes` object, which never changes. Raises InvalidParameter if the
-    length, or an array's data type, is not that of the tensor.
+    They are a read-only copy, or the memory of a `bytes` object or of a file that the importer has mapped. Raises
+    InvalidParameter if the length, or an array's data type, is not that of the tensor.
     """
     if array.nbytes != spec.byte_size:
         raise InvalidParameter(f"the data have {array.nbytes} bytes; give the {spec.byte_size} of {spec}")
@@ -100,11 +101,11 @@ def convert_elements(data: object, array: Array, spec: TensorSpec) -> Array:
 
 
 def _is_immutable(array: Array) -> bool:
-    """Return whether the elements can never change, because a `bytes` object has them."""
+    """Return whether the elements count as unchangeable, because a `bytes` object or a mapped file has them."""
     owner: object = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-    return isinstance(owner, bytes)
+    return isinstance(owner, bytes | MappedFile)
 
 
 def is_empty(value: object) -> bool:

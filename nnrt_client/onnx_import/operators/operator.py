@@ -20,6 +20,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from nnrt_hdi.ops.signature import Signature
@@ -49,10 +50,21 @@ class OnnxOperator:
     until: int
     doc: str
     family: str
-    signature: Signature
+    function: Function
     is_quantizable: bool
     moves: bool
     fuses: bool
+
+    @property
+    def signature(self) -> Signature:
+        """Signature of the function without its first parameter."""
+        return _signature(self.function)
+
+
+@cache
+def _signature(function: Function) -> Signature:
+    """Return the signature of an operator's function, when a file first needs it: most files need few of them."""
+    return Signature.of(function, skipped=1)
 
 
 OPERATORS: dict[tuple[str, str], list[OnnxOperator]] = {}
@@ -76,7 +88,6 @@ def onnx_operator(
     def declare(function: FunctionT) -> FunctionT:
         family = function.__module__.rpartition(".")[2]
         text = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
-        signature = Signature.of(function, skipped=1)
         first = since or (1 if domain else FIRST_OPSET)
         for name in names:
             versions = OPERATORS.setdefault((domain, name), [])
@@ -84,7 +95,7 @@ def onnx_operator(
                 raise TypeError(f"{name} is declared twice for one version")
             how = doc[name] if doc else text
             versions.append(
-                OnnxOperator(domain, name, first, until, how, family, signature, is_quantizable, moves, fuses)
+                OnnxOperator(domain, name, first, until, how, family, function, is_quantizable, moves, fuses)
             )
         return function
 

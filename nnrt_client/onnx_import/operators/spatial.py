@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 from nnrt_client.enums import OperationType
 from nnrt_client.model.operations.spatial import DepthToSpaceMode
@@ -264,6 +263,9 @@ def _resample(row: Array, target: int, scale: float | None, how: dict[str, Any])
     graph = helper.make_graph([node], "resize", types, [helper.make_tensor_value_info("y", 11, [None])])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _RESIZE_OPSET)])
     try:
+        # Not at the top, see `fold_node`.
+        from onnx.reference import ReferenceEvaluator
+
         made = np.asarray(ReferenceEvaluator(model).run(None, feeds)[0])  # type: ignore[index]
     except Exception as error:
         refuse(f"onnx's reference does not resize so: {error}")
