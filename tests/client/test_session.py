@@ -118,7 +118,7 @@ def test_any_source(shared_daemon: DaemonProcess, restoring_daemon: DaemonProces
     [
         ("shape", r"load\(\) has no option 'shape'; did you mean 'shapes'\?"),
         ("setings", "did you mean 'settings'"),
-        ("foo", r"load\(\) has no option 'foo'; there are device, .*, batching$"),
+        ("foo", r"load\(\) has no option 'foo'; there are device, .*, batching, pin$"),
     ],
 )
 def test_options_that_do_not_exist(option: str, said: str) -> None:
