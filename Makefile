@@ -84,12 +84,12 @@ collected: $(ENV)/test
 	@$(ENV)/bin/pytest -qq --collect-only > build/collected.txt || (cat build/collected.txt; false)
 
 tests: $(ENV)/test ## Run the tests; of long tables of cases a seeded part
-	$(ENV)/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal
+	$(ENV)/bin/pytest -q -n auto --maxprocesses 5 --dist worksteal
 
 ## After larger changes
 
 nightly: $(ENV)/test ## Run all cases of all tests, attack a daemon for ten minutes, prove that the conformance kit finds defects
-	$(ENV)/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal --whole
+	$(ENV)/bin/pytest -q -n auto --maxprocesses 5 --dist worksteal --whole
 	$(MAKE) --no-print-directory fuzz FUZZ_S=600
 	PYTHONPATH=tests $(ENV)/bin/python -m mutants.prove
 
