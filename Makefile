@@ -145,11 +145,11 @@ build/networks/exported: $(ENV)/test $(wildcard benchmarks/families/*.py benchma
 
 # One environment: the demos install what they need, the rest adds to it.
 $(ENV)/demo: pyproject.toml setup.py $(C_LIBRARY)
-	$(PYTHON) -m venv $(ENV)
+	$(PYTHON) -m venv --upgrade-deps $(ENV)
 	$(ENV)/bin/pip install -q --no-compile -e .
 	@touch $@
 
 $(ENV)/test: pyproject.toml setup.py $(C_LIBRARY)
-	$(PYTHON) -m venv $(ENV)
+	$(PYTHON) -m venv --upgrade-deps $(ENV)
 	$(ENV)/bin/pip install -q --no-compile -e '.[test,check,docs]'
 	@touch $@ $(ENV)/demo
