@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c demo-fleet quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
+.PHONY: help demo demo-c demo-fleet quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2} /^## /{print "\n" substr($$0, 4)}' $(MAKEFILE_LIST)
@@ -49,7 +49,9 @@ clean: ## Remove everything that make has made
 ## What CI runs
 
 test: check ## Run every check and every test, as CI does
-check: lint types imports sz house proto-check c-check docs tests
+check: $(ENV)/test
+	@$(MAKE) --no-print-directory -j 4 --output-sync=target types docs collected lint imports sz house proto-check c-check
+	@$(MAKE) --no-print-directory tests
 
 lint: $(ENV)/test ## Check format, style and docstrings (ruff)
 	$(ENV)/bin/ruff format --check -q $(SOURCES)
@@ -76,13 +78,18 @@ c-check: $(ENV)/test ## Check that the generated files of the C library are up t
 docs: $(ENV)/test ## Build the site into build/site; fail on warnings
 	$(ENV)/bin/sphinx-build -q -E -j auto -W --keep-going -d build/doctrees docs build/site
 
+# Import all tests once: pytest compiles them, and each of its workers would do so by itself.
+collected: $(ENV)/test
+	@mkdir -p build
+	@$(ENV)/bin/pytest -qq --collect-only > build/collected.txt || (cat build/collected.txt; false)
+
 tests: $(ENV)/test ## Run the tests; of long tables of cases a seeded part
-	$(ENV)/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal
+	$(ENV)/bin/pytest -q -n auto --maxprocesses 5 --dist worksteal
 
 ## After larger changes
 
 nightly: $(ENV)/test ## Run all cases of all tests, attack a daemon for ten minutes, use one for an hour, prove that the conformance kit finds defects
-	$(ENV)/bin/pytest -q -n auto --maxprocesses 4 --dist worksteal --whole
+	$(ENV)/bin/pytest -q -n auto --maxprocesses 5 --dist worksteal --whole
 	$(MAKE) --no-print-directory fuzz FUZZ_S=600
 	PYTHONPATH=tests $(ENV)/bin/python benchmarks/soak_models.py --seconds 3600
 	PYTHONPATH=tests $(ENV)/bin/python -m mutants.prove
@@ -139,11 +146,11 @@ build/networks/exported: $(ENV)/test $(wildcard benchmarks/families/*.py benchma
 
 # One environment: the demos install what they need, the rest adds to it.
 $(ENV)/demo: pyproject.toml setup.py $(C_LIBRARY)
-	$(PYTHON) -m venv $(ENV)
-	$(ENV)/bin/pip install -q -e .
+	$(PYTHON) -m venv --upgrade-deps $(ENV)
+	$(ENV)/bin/pip install -q --no-compile -e .
 	@touch $@
 
 $(ENV)/test: pyproject.toml setup.py $(C_LIBRARY)
-	$(PYTHON) -m venv $(ENV)
-	$(ENV)/bin/pip install -q -e '.[test,check,docs]'
+	$(PYTHON) -m venv --upgrade-deps $(ENV)
+	$(ENV)/bin/pip install -q --no-compile -e '.[test,check,docs]'
 	@touch $@ $(ENV)/demo

@@ -48,7 +48,7 @@ def tests(session: nox.Session, needs: str) -> None:
     """Run the suite, or the files that are given behind `--`."""
     pins = floors(str(session.python)) if needs == "oldest" else ["--upgrade", "--upgrade-strategy=eager"]
     session.install("--editable", ".[test]", *pins)
-    session.run("pytest", "-q", "-n", "auto", "--maxprocesses", "4", "--dist", "worksteal", *session.posargs)
+    session.run("pytest", "-q", "-n", "auto", "--maxprocesses", "5", "--dist", "worksteal", *session.posargs)
 
 
 @nox.session

@@ -32,8 +32,8 @@ settings.load_profile("nnrt")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return two more workers than processors: tests spend a third of their time or more waiting for daemons."""
-    return (os.cpu_count() or 1) + 2
+    """Return three more workers than processors: tests spend half of their time waiting for daemons."""
+    return (os.cpu_count() or 1) + 3
 
 
 def pytest_configure() -> None:

@@ -22,6 +22,7 @@ import warm
 from daemon_process import DaemonProcess
 from networks import identity_model, weighted_model
 from observer import Observer
+from waiting import until
 
 from nnrt_client import Compilation, DataType, Device, Executor, ResidentTensor, Runtime, Tensor, TensorDesc
 from nnrt_client.session.device import session_of
@@ -37,7 +38,7 @@ LEASE_S = 1.0
 # Time after the last client's lease within which the daemon must have freed everything.
 BACK_S = 5.0
 # Time between two measurements while clients are killed.
-LOOK_S = 0.01
+LOOK_S = 0.05
 # Threads that a daemon may keep after many clients.
 SPARE_THREADS = 8
 # Memory that it may keep: each of malloc's arenas keeps some MiB (nnrt_device_service/host/allocator.py).
@@ -102,11 +103,14 @@ def kill_clients(daemon: DaemonProcess, observer: Observer, count: int, seed: in
                 zygote.wait(LOOK_S)
     if zygote.returncode:
         raise RuntimeError("a client ended before it was killed; see what it wrote")
-    killed_at = time.monotonic()
-    while not (after := Holdings.of(daemon, observer)).is_back_at(before):
-        if time.monotonic() > killed_at + LEASE_S + BACK_S:
-            break
-        os.sched_yield()
+    killed_at, after = time.monotonic(), before
+
+    def is_over() -> bool:
+        nonlocal after
+        after = Holdings.of(daemon, observer)
+        return after.is_back_at(before) or time.monotonic() > killed_at + LEASE_S + BACK_S
+
+    until(is_over)
     return Aftermath(before, most, after, time.monotonic() - killed_at - LEASE_S)
 
 

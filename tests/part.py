@@ -52,6 +52,11 @@ def examples(whole: int) -> int:
     return whole if _is_whole else whole // ONE_IN
 
 
+def step(whole: int) -> int:
+    """Return the step of a walk through all moments of something, of which `whole` is the one under `--whole`."""
+    return whole if _is_whole else 2 * whole + 1
+
+
 def subject_of(value: object) -> str:
     """Return the operator or C function that a parameter stands for, or an empty string."""
     if isinstance(value, NodeType):

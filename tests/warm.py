@@ -118,9 +118,10 @@ def _read_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:
 def _environment() -> Mapping[str, str]:
     """Return the environment of the warm processes.
 
-    It is this process' environment when the first of them starts, without ONNX Runtime's telemetry.
+    It is this process' environment when the first of them starts, without ONNX Runtime's telemetry. NumPy multiplies
+    matrices in one thread: on a busy machine its threads delay each other, and runs take now long, now short.
     """
-    return {**os.environ, "PYTHONPATH": "", "ORT_DISABLE_TELEMETRY": "1"}
+    return {**os.environ, "PYTHONPATH": "", "ORT_DISABLE_TELEMETRY": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _fork(command: Sequence[str], request: Mapping[str, Any], standard: Sequence[int]) -> int:

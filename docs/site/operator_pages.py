@@ -6,6 +6,7 @@ answers of the installed backends.
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from functools import cache
 from itertools import groupby
 from types import NoneType
 from typing import Any, get_args, get_origin
@@ -16,7 +17,7 @@ from nnrt_client.conformance.cases.samples import SAMPLES
 from nnrt_client.model.operations import FAMILIES, Operation
 from nnrt_client.model.operations.operation import MANY
 from nnrt_client.model.operations.parameter import Parameter
-from nnrt_hdi.backend import backend_names, load_backend
+from nnrt_hdi.backend import Backend, backend_names, load_backend
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS, Operator
@@ -203,9 +204,14 @@ def _backends(node_type: NodeType) -> Iterator[str]:
     """Yield the names of the installed backends that support an example node of this type."""
     sample = next((sample for sample in SAMPLES if sample.node_type is node_type), None)
     graph = graph_of(node_type, pairs(sample, sample.arrays()), sample.attrs) if sample else _cast_graph(node_type)
-    for name in backend_names():
-        if all(support.supported for support in load_backend(name).supported(graph)):
+    for name, backend in _installed().items():
+        if all(support.supported for support in backend.supported(graph)):
             yield name
+
+
+@cache
+def _installed() -> dict[str, Backend]:
+    return {name: load_backend(name) for name in backend_names()}
 
 
 def _cast_graph(node_type: NodeType) -> Graph:

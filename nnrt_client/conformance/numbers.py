@@ -1,5 +1,6 @@
 """Pseudorandom numbers that are the same on every machine and with every version of NumPy."""
 
+import math
 import zlib
 from typing import Any
 
@@ -45,12 +46,12 @@ class Numbers:
 
     def reals(self, low: float, high: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Return floats in [low, high)."""
-        units = (self.words(_count(shape)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        units = (self.words(math.prod(shape)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return np.asarray(low + units * (high - low)).reshape(shape)
 
     def integers(self, low: int, high: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Return integers in [low, high), where high - low < 2^63."""
-        offsets = (self.words(_count(shape)) % np.uint64(high - low)).astype(np.int64)
+        offsets = (self.words(math.prod(shape)) % np.uint64(high - low)).astype(np.int64)
         return np.asarray(low + offsets).reshape(shape)
 
     def array(self, low: float, high: float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -63,7 +64,3 @@ class Numbers:
         if dtype.kind == "b":
             return self.integers(0, 2, shape).astype(dtype)
         return self.integers(max(int(low * 3), int(np.iinfo(dtype).min)), int(high * 3), shape).astype(dtype)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64))

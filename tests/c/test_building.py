@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from nnrt_client.c import LIBRARY
 
@@ -20,7 +21,7 @@ EXAMPLES = REPOSITORY / "examples" / "c"
 def told(*flags: str) -> list[str]:
     """What `python -m nnrt_client.c` tells."""
     asked = [sys.executable, "-m", "nnrt_client.c", *flags]
-    return subprocess.run(asked, check=True, capture_output=True, text=True, timeout=DEADLINE_S).stdout.split()
+    return warm.run(asked, check=True, capture_output=True, timeout=DEADLINE_S).stdout.split()
 
 
 def build(*command: object, **environment: str) -> list[str]:

@@ -101,13 +101,13 @@ def test_what_is_left_alone(compiled: Compiled) -> None:
         daemon.kill()
 
 
-@pytest.mark.parametrize("name", ["PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"])
 def test_python_s_environment_is_for_other_programs(
-    compiled: Compiled, run: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    compiled: Compiled, run: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "numpy.py").write_text("raise SystemExit('this is no numpy')\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(name, str(tmp_path / "numpy.py" if name == "PYTHONSTARTUP" else tmp_path))
+    for name in ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"):
+        monkeypatch.setenv(name, str(tmp_path / "numpy.py" if name == "PYTHONSTARTUP" else tmp_path))
     ended = run(compiled(EXAMPLES / "add.c"))
     assert (ended.stdout, ended.stderr, ended.returncode) == ("11 0 33 0\n", "", 0)
 

@@ -241,6 +241,7 @@ def test_stalled_streams(start_daemon: StartDaemon, silence_s: str, timeout_ms: 
 # ---- compressed
 
 PACKED = zlib.compress(X.tobytes())
+BOMB = zlib.compress(bytes(60 << 20))[:65000]
 DAMAGED: dict[str, tuple[bytes, int, str]] = {
     "no zlib stream": (X.tobytes(), SIZE, "damaged"),
     "damaged in the middle": (PACKED[:100] + bytes(10) + PACKED[110:], SIZE, "a compressed chunk"),
@@ -251,8 +252,8 @@ DAMAGED: dict[str, tuple[bytes, int, str]] = {
     "longer than it says": (PACKED, SIZE - 1, "not one of 3999 bytes"),
     "shorter than it says": (PACKED, SIZE + 1, "not one of 4001 bytes"),
     "more than is missing": (zlib.compress(bytes(SIZE + 4)), SIZE + 4, "4004 bytes; 4000 are missing"),
-    "a bomb": (zlib.compress(bytes(60 << 20))[:65000], SIZE, "not one of 4000 bytes"),
-    "a bomb that says so": (zlib.compress(bytes(60 << 20))[:65000], 60 << 20, "compress at most 1048576"),
+    "a bomb": (BOMB, SIZE, "not one of 4000 bytes"),
+    "a bomb that says so": (BOMB, 60 << 20, "compress at most 1048576"),
     "4 GiB": (PACKED, 2**32 - 1, "compress at most 1048576"),
 }
 

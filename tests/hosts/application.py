@@ -32,7 +32,7 @@ import nnrt_client
 from nnrt_client.session.device import session_of
 
 # Pause of a thread between two runs.
-_BETWEEN_S = 0.002
+_BETWEEN_S = 0.01
 
 
 class Application:

@@ -15,6 +15,7 @@ import pytest
 from daemon_process import DaemonProcess
 from grpc import _channel as grpc_channel
 from networks import identity_model
+from part import step
 from relay import Relay
 from tensor_runs import compiled
 
@@ -27,6 +28,8 @@ from nnrt_client.session.io_loop import io_loop
 DEADLINE_S = 20.0
 # A reply of that many floats comes in chunks.
 LARGE = 1 << 20
+# One of that many comes in three: the first, one between, the last.
+_CHUNKED = 5 << 17
 # More than a session has streams.
 _MANY = 16
 _OURS = str(Path(nnrt_client.__file__).parent)
@@ -69,13 +72,14 @@ class Shortage:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("elements", [4, LARGE], ids=["small", "chunked"])
+@pytest.mark.parametrize("elements", [4, _CHUNKED], ids=["small", "chunked"])
 @pytest.mark.parametrize("share_memory", [True, False], ids=["local", "grpc"])
 def test_no_memory_is_left_as_a_reply_is_read(shared_daemon: DaemonProcess, share_memory: bool, elements: int) -> None:
     """Wherever that shows: the run ends, with its result or an error, and later runs are as they were."""
     array = np.arange(elements, dtype=np.float32)
     settings = Settings(share_memory=share_memory, verdict_timeout_s=0.1)
-    for calls in count(1, 2 if elements < LARGE else 5):  # Each point takes a session of its own.
+    # Each point takes a session of its own.
+    for calls in count(1, step(2 if elements < _CHUNKED else 5)):
         shortage = Shortage(calls)
         with ExitStack() as closing:
             threading.settrace(shortage.trace)

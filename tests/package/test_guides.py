@@ -1,8 +1,8 @@
 """Examples on the pages for users run: Python against real daemons; of commands the options are checked."""
 
+import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +11,7 @@ import click
 import numpy as np
 import onnx
 import pytest
+import warm
 from daemon_process import DaemonProcess
 from onnx import parser
 from source_files import ROOT
@@ -92,9 +93,8 @@ def test_python_runs(
     program = "".join(f"{block}\nprint({END!r}, flush=True)\n" for block, _ in shown)
     program = program.replace("127.0.0.1:50051", onnxruntime_daemon.address)
     program = program.replace("127.0.0.1:50052", shared_daemon.address)
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=100
-    )
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    ended = warm.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, timeout=100)
     assert ended.returncode == 0, ended.stderr
     *printed, rest = ended.stdout.split(f"{END}\n")
     assert rest == ""

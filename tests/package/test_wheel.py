@@ -63,7 +63,9 @@ def test_an_installed_wheel_serves_and_is_found(wheel: Path, tmp_path: Path) -> 
     """Daemon and client of the wheel talk to each other from a folder that isn't the sources."""
     place = tmp_path / "site"
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--no-deps", "--target", place, wheel], check=True, capture_output=True
+        [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile", "--target", place, wheel],
+        check=True,
+        capture_output=True,
     )
     environment = {**os.environ, "PYTHONPATH": str(place)}
 

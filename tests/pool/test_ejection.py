@@ -17,7 +17,7 @@ from pool.conftest import Fleet
 from pool.load import Load, addresses, states
 
 ONE = np.ones(1, np.float32)
-FAST, SLOW, FAILS = "0.001", "0.1", "no seconds"
+FAST, SLOW, FAILS = "0.005", "0.1", "no seconds"
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_it_is_ejected_and_taken_back(fleet: Fleet, start_daemon: StartDaemon, p
     good = fleet(3, "--backend", "steady", "--option", f"seconds={FAST}")
     moody = start_daemon("--backend", "paced", "--option", f"file={pace}")
     with Pool([*addresses(good), moody.address]) as pool, pool.load(identity_model()) as session:
-        with Load(session, threads=6) as running:
+        with Load(session, threads=4) as running:
             running.wait_for_runs()
             pace.write_text(wrong)
             until(lambda: states(pool)[moody.address] == "ejected" or running.errors, pool.members)
