@@ -123,7 +123,7 @@ class SharedModel:
         self.on_closed: Callable[[SharedModel], object] = lambda model: None
         # What the store has it by; None if it can't leave the device, for it could not come back.
         self.recipe: Recipe | None = None
-        # Number of holders that want it to stay on the device.
+        # Number of reasons for it to stay on the device: holders that want that, and exports.
         self.pins = 0
         # Whether it has left the device, or will as soon as no run uses it.
         self.is_away = False
@@ -237,9 +237,9 @@ class SharedModel:
             self.is_away = False
 
     def leave(self) -> PreparedModel | None:
-        """Return what the backend has of the model, which is away now; None if a run uses it."""
+        """Return what the backend has of the model, which is away now; None if a run uses it or it is pinned."""
         with self.lock:
-            if self.runs or not self._holders:
+            if self.runs or self.pins or not self._holders:
                 return None
             prepared, self.prepared = self.prepared, AbsentModel(self.prepared)
             return prepared

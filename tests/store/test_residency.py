@@ -6,24 +6,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from device_runs import outputs_of
 from storing_backend import StoringBackend, StoringModel
-from storing_device import X, device_on, graph, prepared
+from storing_device import X, ask, device_on, graph, prepared
 from waiting import until
 
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.device import Device
 from nnrt_device_service.models import residency
 from nnrt_device_service.models.compilations import Progress
+from nnrt_device_service.models.requests import Build
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.loaded_model import LoadedModel
-from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
-from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, TimedOut, UnknownHandle
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, TimedOut, UnknownHandle, Unsupported
 from nnrt_hdi.files.store_directory import SUFFIX
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array
@@ -237,6 +239,56 @@ def test_pinned_models_stay(tmp_path: Path, stack: ExitStack) -> None:
     models.residency.pin(world.models[1].shared, "somebody")()
 
 
+@pytest.mark.parametrize("is_exported", [False, True])
+def test_a_model_that_is_to_leave_stays(tmp_path: Path, stack: ExitStack, is_exported: bool) -> None:
+    """It is pinned, or exported, while what needs its room waits for the end of its runs."""
+    world, threads = World(tmp_path, stack, models=2), stack.enter_context(ThreadPoolExecutor(1))
+    model, other = world.models
+    for each in world.models:
+        each.acquire(Cancellation())
+    waiting = threads.submit(world.load, 2)
+    until(lambda: model.shared.is_away)
+    if is_exported:
+        with patch.object(LoadedModel, "used", lambda model, _: model.kept()):  # It was first.
+            world.device.models.export(world.session, min(world.session.models), Progress())
+    else:
+        model.pin(lambda shared: world.device.models.residency.pin(shared, "somebody"))
+    model.release()
+    until(lambda: other.shared.is_away)
+    other.release()
+    waiting.result(30)
+    assert world.away == [False, True, False]
+
+
+def test_a_pin_brings_a_model_back(tmp_path: Path, stack: ExitStack) -> None:
+    world = World(tmp_path, stack)
+    session = stack.enter_context(world.session_of())
+    made = ask(world.device, session, graph(0))
+    assert isinstance(made, Prepared)
+    world.device.models.pin(session, made, Cancellation())
+    assert world.away == [False, True, False]
+
+
+def test_the_room_of_models_is_given_back(tmp_path: Path, stack: ExitStack) -> None:
+    """Of one without constants that isn't made, and of one that keeps a little memory for runs."""
+    world = World(tmp_path, stack, models=0)
+    residency, prepare = world.device.models.residency, world.backend.prepare
+
+    def prepare_keeping(*args: Any) -> PreparedModel:
+        made = prepare(*args)
+        made.kept_bytes = 10
+        return made
+
+    with patch.object(world.backend, "prepare", prepare_keeping):
+        world.load(0)
+    world.session.release_model(min(world.session.models))
+    build = Build(world.session, ModelConfig(), Progress())
+    with pytest.raises(Unsupported), world.device.models.shared.find(build, None) as making:  # type: ignore[union-attr]
+        making.begin_work(0)
+        raise Unsupported("the device doesn't run it")
+    until(lambda: residency.snapshot().bytes == 0)
+
+
 def test_the_right_to_pin(tmp_path: Path, stack: ExitStack) -> None:
     world = World(tmp_path, stack, models=0)
     session = stack.enter_context(world.session_of(Identity("name", "low", Role.COMPILE)))
@@ -244,7 +296,7 @@ def test_the_right_to_pin(tmp_path: Path, stack: ExitStack) -> None:
     with pytest.raises(
         OperationForbidden, match=r"low has the role 'compile', and a model that stays .* needs 'restore'"
     ):
-        world.device.models.pin(session, made)
+        world.device.models.pin(session, made, Cancellation())
     assert not session.models
 
 
