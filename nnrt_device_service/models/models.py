@@ -254,8 +254,8 @@ class Models:
             block.enter_context(self.compilers.turn(session, Priority.NONE, progress))
             with session.budget.reserved(model.size_bytes):
                 parts = model.prepared.export()
-            with model.lock:
-                model.pins += 1  # It stays on the device from now on: what it exports may lie in its memory.
+                if self.stored.has_store:  # The model may leave, and the parts may be views of its memory.
+                    parts = [Part(memoryview(bytes(part.data)), part.sha256) for part in parts]
             parts = self._signatures.sign(parts, is_program=not model.is_signable)
             exported = [part.data for part in parts]
             # A session that restores these parts gets the model itself.

@@ -123,7 +123,7 @@ class SharedModel:
         self.on_closed: Callable[[SharedModel], object] = lambda model: None
         # What the store has it by; None if it can't leave the device, for it could not come back.
         self.recipe: Recipe | None = None
-        # Number of reasons for it to stay on the device: holders that want that, and exports.
+        # Number of holders that want it to stay on the device.
         self.pins = 0
         # Whether it has left the device, or will as soon as no run uses it.
         self.is_away = False

@@ -239,20 +239,15 @@ def test_pinned_models_stay(tmp_path: Path, stack: ExitStack) -> None:
     models.residency.pin(world.models[1].shared, "somebody")()
 
 
-@pytest.mark.parametrize("is_exported", [False, True])
-def test_a_model_that_is_to_leave_stays(tmp_path: Path, stack: ExitStack, is_exported: bool) -> None:
-    """It is pinned, or exported, while what needs its room waits for the end of its runs."""
+def test_a_model_that_is_to_leave_stays_for_a_pin(tmp_path: Path, stack: ExitStack) -> None:
+    """It is pinned while what needs its room waits for the end of its runs."""
     world, threads = World(tmp_path, stack, models=2), stack.enter_context(ThreadPoolExecutor(1))
     model, other = world.models
     for each in world.models:
         each.acquire(Cancellation())
     waiting = threads.submit(world.load, 2)
     until(lambda: model.shared.is_away)
-    if is_exported:
-        with patch.object(LoadedModel, "used", lambda model, _: model.kept()):  # It was first.
-            world.device.models.export(world.session, min(world.session.models), Progress())
-    else:
-        model.pin(lambda shared: world.device.models.residency.pin(shared, "somebody"))
+    model.pin(lambda shared: world.device.models.residency.pin(shared, "somebody"))
     model.release()
     until(lambda: other.shared.is_away)
     other.release()
@@ -325,14 +320,19 @@ def test_a_model_that_is_closed_while_it_is_away(tmp_path: Path, stack: ExitStac
     assert world.device.models.residency.snapshot().models == 2
 
 
-def test_exported_models_stay(tmp_path: Path, stack: ExitStack) -> None:
-    """What was exported may lie in their memory."""
+def test_exported_models_leave(tmp_path: Path, stack: ExitStack) -> None:
+    """Else any client could keep its models on the device. What it exported is a copy, also if it was a view."""
     world = World(tmp_path, stack, models=1)
-    (model_id,) = world.session.models
-    world.device.models.export(world.session, model_id, Progress())
+    (model_id,), memory = world.session.models, bytearray(b"a part")
+    with patch.object(world.models[0].shared.prepared, "export", lambda: [Part.of(memory)]):
+        ((buffer_id, size_bytes),) = world.device.models.export(world.session, model_id, Progress())
     world.load(1)
     world.load(2)
-    assert world.away == [False, True, False]
+    assert world.away == [True, False, False]
+    memory[:] = b"closed"
+    exported = world.session.buffers.region(buffer_id, 0, size_bytes)
+    assert isinstance(exported, memoryview)
+    assert bytes(exported) == b"a part"
 
 
 def test_a_backend_that_fails_to_close_a_model(
