@@ -25,7 +25,7 @@ from nnrt_device_service.scheduling.joinable import Member
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
-from nnrt_hdi.backend import Backend, DeviceInfo, ModelConfig, Origin, PreparedModel, Support
+from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, Origin, PreparedModel, Support
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, Unsupported
 from nnrt_hdi.files.compiled import Target
@@ -94,14 +94,18 @@ class Models:
             build.session.model(made.model_id).group = Member(group)
         return made
 
-    def pin(self, session: Session, made: Prepared) -> None:
+    def pin(self, session: Session, made: Prepared, cancellation: Cancellation) -> None:
         """Let a model stay on the device as long as the session has it. On failure the session releases it.
 
-        Raises OperationForbidden if the identity's role allows none, OutOfMemory if the identity pins too much.
+        Brings it back first if it is away. Raises OperationForbidden if the identity's role allows none, OutOfMemory if
+        the identity pins too much, and what `LoadedModel.acquire` raises.
         """
         try:
             session.identity.require(Role.RESTORE, "a model that stays on the device (pin)")
-            session.model(made.model_id).pin(partial(self.residency.pin, identity=str(session.identity)))
+            model = session.model(made.model_id)
+            model.pin(partial(self.residency.pin, identity=str(session.identity)))
+            with model.used(cancellation):  # Another session's model may be away.
+                pass
         except BaseException:
             session.release_model(made.model_id)
             raise
@@ -255,7 +259,8 @@ class Models:
             block.enter_context(self.compilers.turn(session, Priority.NONE, progress))
             with session.budget.reserved(model.size_bytes):
                 parts = model.prepared.export()
-            model.recipe = None  # It can't leave the device any more: what it exports may lie in its memory.
+                if self.stored.has_store:  # The model may leave, and the parts may be views of its memory.
+                    parts = [Part(memoryview(bytes(part.data)), part.sha256) for part in parts]
             parts = self._signatures.sign(parts, is_program=not model.is_signable)
             exported = [part.data for part in parts]
             # A session that restores these parts gets the model itself.

@@ -103,12 +103,15 @@ class Build:
             is_signable = self.is_signable or is_signed
             whole = self.session.budget.root
             model = SharedModel(prepared, self.config, size_bytes, notes, is_signable, whole, uploads)
-            model.recipe = self.recipe if is_stored else None
         except BaseException:
             self.session.discard(prepared.close, undo)
             raise
         publish(model)
-        return self.add(model, origin, undo)
+        try:
+            return self.add(model, origin, undo)
+        finally:
+            if is_stored:  # Last: a model that left before the session counts it would count as if it were there.
+                model.recipe = self.recipe
 
     def add(self, model: SharedModel, origin: Origin, undo: ExitStack) -> Prepared:
         """Add a model, which the caller holds, to the session and return its description.

@@ -92,7 +92,7 @@ class Residency:
                     raise
                 has_left = any(self._evict(model, cancellation) for model in self._candidates())
                 if not has_left and not self._await_other(cancellation):
-                    raise
+                    return self._budget.reserve(size_bytes)  # Another model may have left meanwhile.
 
     def release(self, size_bytes: int) -> None:
         """Give back the room for a model that was not made."""
@@ -114,7 +114,8 @@ class Residency:
     def add(self, model: SharedModel, reserved_bytes: int) -> None:
         """Take a model for which the caller has reserved room."""
         if model.held_bytes > reserved_bytes:
-            self._budget.reserve_anyway(model.held_bytes - reserved_bytes)
+            self._budget.release(reserved_bytes)
+            self._budget.reserve_anyway(model.held_bytes)
         model.bring_back = self._bring_back
         with self._changed:
             self._resident[model] = max(model.held_bytes, reserved_bytes)

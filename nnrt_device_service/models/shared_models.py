@@ -8,6 +8,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
+from nnrt_device_service.memory.memory_budget import LEAST_BYTES
 from nnrt_device_service.models.compilations import GIVEN_UP, Progress
 from nnrt_device_service.models.requests import Build
 from nnrt_device_service.models.residency import Residency
@@ -85,7 +86,7 @@ class Making:
         """
         self._is_at_work = True
         self.residency.reserve(size_bytes, self.cancellation)
-        self.reserved_bytes = size_bytes
+        self.reserved_bytes = max(size_bytes, LEAST_BYTES)
         self._work.enter_context(self.residency.unsettled())
 
     def end_work(self) -> None:

@@ -125,12 +125,14 @@ class Executing:
     def execute_together(self, runs: Sequence[Run]) -> None:
         """Compute runs of one bucket in this thread.
 
-        Runs whose batch failed have neither outputs nor an error afterwards: call `execute` for each alone.
+        Runs whose batch failed, or whose model is away, have neither outputs nor an error afterwards: call `execute`
+        for each alone.
         """
         entered = []
         try:
             for run in runs:
-                if run.error is None:
+                # While one run waits for its model, the models of the others couldn't leave for it.
+                if run.error is None and not (run.model is not None and run.model.shared.is_away):
                     entered.append(run)
                     try:
                         self._enter(run, takes_slot=False)

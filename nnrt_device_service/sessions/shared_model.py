@@ -237,9 +237,9 @@ class SharedModel:
             self.is_away = False
 
     def leave(self) -> PreparedModel | None:
-        """Return what the backend has of the model, which is away now; None if a run uses it."""
+        """Return what the backend has of the model, which is away now; None if a run uses it or it is pinned."""
         with self.lock:
-            if self.runs or not self._holders:
+            if self.runs or self.pins or not self._holders:
                 return None
             prepared, self.prepared = self.prepared, AbsentModel(self.prepared)
             return prepared

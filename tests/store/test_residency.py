@@ -6,24 +6,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from device_runs import outputs_of
 from storing_backend import StoringBackend, StoringModel
-from storing_device import X, device_on, graph, prepared
+from storing_device import X, ask, device_on, graph, prepared
 from waiting import until
 
 from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.device import Device
 from nnrt_device_service.models import residency
 from nnrt_device_service.models.compilations import Progress
+from nnrt_device_service.models.requests import Build
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.loaded_model import LoadedModel
-from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
-from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, TimedOut, UnknownHandle
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, TimedOut, UnknownHandle, Unsupported
 from nnrt_hdi.files.store_directory import SUFFIX
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array
@@ -237,6 +239,51 @@ def test_pinned_models_stay(tmp_path: Path, stack: ExitStack) -> None:
     models.residency.pin(world.models[1].shared, "somebody")()
 
 
+def test_a_model_that_is_to_leave_stays_for_a_pin(tmp_path: Path, stack: ExitStack) -> None:
+    """It is pinned while what needs its room waits for the end of its runs."""
+    world, threads = World(tmp_path, stack, models=2), stack.enter_context(ThreadPoolExecutor(1))
+    model, other = world.models
+    for each in world.models:
+        each.acquire(Cancellation())
+    waiting = threads.submit(world.load, 2)
+    until(lambda: model.shared.is_away)
+    model.pin(lambda shared: world.device.models.residency.pin(shared, "somebody"))
+    model.release()
+    until(lambda: other.shared.is_away)
+    other.release()
+    waiting.result(30)
+    assert world.away == [False, True, False]
+
+
+def test_a_pin_brings_a_model_back(tmp_path: Path, stack: ExitStack) -> None:
+    world = World(tmp_path, stack)
+    session = stack.enter_context(world.session_of())
+    made = ask(world.device, session, graph(0))
+    assert isinstance(made, Prepared)
+    world.device.models.pin(session, made, Cancellation())
+    assert world.away == [False, True, False]
+
+
+def test_the_room_of_models_is_given_back(tmp_path: Path, stack: ExitStack) -> None:
+    """Of one without constants that isn't made, and of one that keeps a little memory for runs."""
+    world = World(tmp_path, stack, models=0)
+    residency, prepare = world.device.models.residency, world.backend.prepare
+
+    def prepare_keeping(*args: Any) -> PreparedModel:
+        made = prepare(*args)
+        made.kept_bytes = 10
+        return made
+
+    with patch.object(world.backend, "prepare", prepare_keeping):
+        world.load(0)
+    world.session.release_model(min(world.session.models))
+    build = Build(world.session, ModelConfig(), Progress())
+    with pytest.raises(Unsupported), world.device.models.shared.find(build, None) as making:  # type: ignore[union-attr]
+        making.begin_work(0)
+        raise Unsupported("the device doesn't run it")
+    until(lambda: residency.snapshot().bytes == 0)
+
+
 def test_the_right_to_pin(tmp_path: Path, stack: ExitStack) -> None:
     world = World(tmp_path, stack, models=0)
     session = stack.enter_context(world.session_of(Identity("name", "low", Role.COMPILE)))
@@ -244,7 +291,7 @@ def test_the_right_to_pin(tmp_path: Path, stack: ExitStack) -> None:
     with pytest.raises(
         OperationForbidden, match=r"low has the role 'compile', and a model that stays .* needs 'restore'"
     ):
-        world.device.models.pin(session, made)
+        world.device.models.pin(session, made, Cancellation())
     assert not session.models
 
 
@@ -273,14 +320,19 @@ def test_a_model_that_is_closed_while_it_is_away(tmp_path: Path, stack: ExitStac
     assert world.device.models.residency.snapshot().models == 2
 
 
-def test_exported_models_stay(tmp_path: Path, stack: ExitStack) -> None:
-    """What was exported may lie in their memory."""
+def test_exported_models_leave(tmp_path: Path, stack: ExitStack) -> None:
+    """Else any client could keep its models on the device. What it exported is a copy, also if it was a view."""
     world = World(tmp_path, stack, models=1)
-    (model_id,) = world.session.models
-    world.device.models.export(world.session, model_id, Progress())
+    (model_id,), memory = world.session.models, bytearray(b"a part")
+    with patch.object(world.models[0].shared.prepared, "export", lambda: [Part.of(memory)]):
+        ((buffer_id, size_bytes),) = world.device.models.export(world.session, model_id, Progress())
     world.load(1)
     world.load(2)
-    assert world.away == [False, True, False]
+    assert world.away == [True, False, False]
+    memory[:] = b"closed"
+    exported = world.session.buffers.region(buffer_id, 0, size_bytes)
+    assert isinstance(exported, memoryview)
+    assert bytes(exported) == b"a part"
 
 
 def test_a_backend_that_fails_to_close_a_model(

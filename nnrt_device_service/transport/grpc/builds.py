@@ -42,7 +42,7 @@ class Builds:
         def prepare(progress: Progress) -> Outcome:
             outcome = make(Build(session, config, progress, wire.batching(request)))
             if request.pin and isinstance(outcome, Prepared):
-                self._device.models.pin(session, outcome)
+                self._device.models.pin(session, outcome, progress.cancellation)
             return outcome
 
         yield from self._compile(session, context, prepare, request.request_id)
