@@ -43,8 +43,7 @@ def load(
     a name stands for the first of its devices that answers; `Pool(runtime=runtime)` uses all devices of a runtime.
 
     An ONNX file goes to the device in the first of the `ways` that works: as NNRt's operators, or as the file itself,
-    if the device takes such files. All other models go as operators. If no `ways` are given, an ONNX file whose output
-    extends an input, as in a decoder's cache, is first tried as the file itself.
+    if the device takes such files. All other models go as operators.
 
     Args:
         model: ONNX file, saved model or offline model, as a path or as its bytes; or a Model.

@@ -32,7 +32,7 @@ from nnrt_client.model_session.opened_model import (
 )
 from nnrt_client.model_session.partition.fallback import Fallback, choose_fallback
 from nnrt_client.model_session.partition.partition_dispatcher import PartitionDispatcher
-from nnrt_client.model_session.ways import Taken, choose_ways, growing_input, try_ways
+from nnrt_client.model_session.ways import Taken, choose_ways, try_ways
 from nnrt_client.onnx_import import import_onnx, locate_errors, program_from_onnx
 from nnrt_client.run.executor import Executor
 from nnrt_client.session.device import Device
@@ -149,7 +149,6 @@ class Loading:
             pin=pin,
         )
         self._fallback = choose_fallback(fallback)
-        self._has_chosen_ways = ways is not None
         self._ways = choose_ways(DEFAULT_WAYS if ways is None else ways, _possible_ways(model), self._fallback)
         file = known_file(model, shapes, constants, cache)
         self._known_model = Once(file.model if file else lambda: None)
@@ -201,29 +200,7 @@ class Loading:
             Way.PROGRAM: lambda: self._build_program(find_device(), progress),
             Way.PARTITION: lambda: self._build_parts(find_device(), build),
         }
-        ways, growing = self._ways, self._growing_input()
-        if growing is None or ONNX not in find_device().capabilities.program_formats:
-            return _make_session(try_ways(ways, attempts), find_device(), stack)
-        taken = try_ways([Way.PROGRAM, *(way for way in ways if way is not Way.PROGRAM)], attempts)
-        if taken.way is Way.PROGRAM:
-            why = f"the input {growing!r} comes back longer, so each run has new shapes, which a program runs faster"
-            taken = replace(taken, passed_over={Way.OPERATORS: why})
-        return _make_session(taken, find_device(), stack)
-
-    def _growing_input(self) -> str | None:
-        """Return the name of an input that grows from run to run, or None.
-
-        Such a model runs faster as Way.PROGRAM than as Way.OPERATORS. Return None also if the options name the ways to
-        try, or need Way.OPERATORS.
-        """
-        if self._has_chosen_ways or Way.PROGRAM not in self._ways or self._options.float16 or self._options.batching:
-            return None
-        try:
-            opened = self._known_model() or self._opened()
-        except NnrtError:  # The attempt with operators says why.
-            return None
-        model = opened if isinstance(opened, Model) else opened.model
-        return None if model is None else growing_input(parts_of(model).graph)
+        return _make_session(try_ways(self._ways, attempts), find_device(), stack)
 
     def _build_program(self, device: Device, progress: Progress | None) -> Compilation:
         """Build an ONNX file as it is, without a cache, which would only repeat the file."""

@@ -7,10 +7,7 @@ from typing import Generic, TypeVar
 from nnrt_client.build.build_result import Refused
 from nnrt_client.build.way import Way
 from nnrt_client.model_session.partition.fallback import Fallback
-from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
-from nnrt_hdi.graph import Graph
-from nnrt_hdi.tensor import UNKNOWN_DIM
 
 T = TypeVar("T")
 
@@ -44,22 +41,6 @@ def choose_ways(ways: Iterable[Way | str], possible: Iterable[Way], fallback: Fa
     if not chosen:
         raise InvalidParameter(f"{named}; this model can go as {' or '.join(map(str, can))} only")
     return chosen
-
-
-def growing_input(graph: Graph) -> str | None:
-    """Return the name of an input that an output extends by concatenation, as a decoder's cache, or None.
-
-    Each run of such a model has new shapes.
-    """
-    given, results = {*graph.inputs}, {*graph.outputs}
-    for node in graph.nodes:
-        if node.type is NodeType.CONCAT and not results.isdisjoint(node.outputs):
-            axis = node.attrs.get("axis", 0)
-            assert isinstance(axis, int)
-            for at in given.intersection(node.inputs):
-                if graph.tensors[at].shape[axis] == UNKNOWN_DIM:
-                    return graph.tensors[at].name
-    return None
 
 
 def try_ways(ways: Iterable[Way], attempts: Mapping[Way, Callable[[], T]]) -> Taken[T]:

@@ -20,9 +20,6 @@ from nnrt_client import (
 )
 
 FINDS = parsed("f (float[2, N] x) => (int64[2, K] y) { y = NonZero (x) }").SerializeToString()
-GROWS = parsed(
-    "f (float[1, T] cache, float[1, 1] x) => (float[1, U] longer) { longer = Concat <axis = 1> (cache, x) }"
-).SerializeToString()
 ADDS = parsed("f (float[2] x) => (float[2] y) { y = Add (x, x) }").SerializeToString()
 
 
@@ -56,26 +53,6 @@ def test_the_end_of_a_long_reason_is_not_cut_off(onnxruntime_daemon: DaemonProce
         NnrtError, match=r"Type 'tensor\(float\)' of input parameter \(x\) of operator \(Str.* is invalid"
     ):
         load(wrong, onnxruntime_daemon.address, ways="program")
-
-
-def test_what_grows_from_run_to_run_goes_as_a_program(onnxruntime_daemon: DaemonProcess) -> None:
-    """Each of its runs has new shapes. Who asks for float16, or says the ways, has operators first."""
-    with load(GROWS, onnxruntime_daemon.address) as session:
-        assert session.way is Way.PROGRAM
-        assert "the input 'cache' comes back longer" in session.report.passed_over[Way.OPERATORS]
-        cache = np.zeros((1, 0), "f4")
-        for step in range(1, 5):
-            (cache,) = session.run({"x": np.full((1, 1), step, "f4"), "cache": cache}).values()
-        assert cache.tolist() == [[1, 2, 3, 4]]
-    for asked in ({"float16": True}, {"ways": ("operators", "program")}):
-        with load(GROWS, onnxruntime_daemon.address, **asked) as session:
-            assert session.way is Way.OPERATORS
-
-
-def test_what_grows_goes_as_operators_where_no_programs_go(shared_daemon: DaemonProcess) -> None:
-    with load(GROWS, shared_daemon.address) as session:
-        assert session.way is Way.OPERATORS
-        assert session.report.passed_over == {}
 
 
 def test_the_caller_sets_the_order(onnxruntime_daemon: DaemonProcess) -> None:
