@@ -222,6 +222,13 @@ class Settings:
         " who may send them, or every address is loopback or a Unix socket.",
         choices=("auto", "always", "never"),
     )
+    isolate: str = _setting(
+        "auto",
+        "Models that get a process of their own, so that a crash or a stuck operator in one ends no other: programs"
+        " (model files in the backend's own format), all, or none. auto: programs where more than one identity may"
+        " come (--access, --tls-client-ca, or an address that other hosts reach), else what the backend wants.",
+        choices=("auto", "programs", "all", "none"),
+    )
     traces: bool = _setting(
         False,
         "Make OpenTelemetry spans of what clients trace; the SDK's variables OTEL_* say where they go. Needs"
@@ -248,6 +255,14 @@ class Settings:
     def sharing(self) -> str:
         """Whose sessions may share a compiled model: identity, all or none."""
         return self.share_models if self.share_models != "auto" else "all" if self.store_dir else "identity"
+
+    @property
+    def isolation(self) -> str:
+        """Models that get a process of their own, as far as the settings say: none, programs or all."""
+        if self.isolate != "auto":
+            return self.isolate
+        is_one = not (self.access or self.tls_client_ca) and all(map(_is_on_this_host, self.listen))
+        return "none" if is_one else "programs"
 
     @property
     def batching(self) -> Batching | None:

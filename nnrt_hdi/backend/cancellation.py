@@ -22,6 +22,9 @@ def _nothing() -> None:
 class Cancellation:
     """Signal that a run was cancelled or is late, and must stop. A backend checks it at least between operators."""
 
+    # Ends the run by force, with the process that computes it; None if that is this process.
+    kill: Callable[[], None] | None = None
+
     def __init__(self, deadline: float | None = None, reason: NnrtError = _CANCELLED) -> None:
         """Create a signal.
 
