@@ -13,7 +13,7 @@ from nnrt_device_service.health.canary import CANARY, Canary, ObservedModel
 from nnrt_device_service.health.canary_model import first_supported
 from nnrt_device_service.health.telemetry import TelemetryWatch
 from nnrt_device_service.host.threads import Threads
-from nnrt_device_service.isolation.backend import isolated
+from nnrt_device_service.isolation.backend import IsolatingBackend, isolated
 from nnrt_device_service.memory.device_memory import DeviceHeap
 from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.models.models import Models
@@ -115,6 +115,10 @@ class Device:
             out=self.suspension_reason,
             telemetry=self.telemetry.latest,
         )
+
+    def isolated_bytes(self) -> list[int]:
+        """Return the bytes of memory that each process of a model has."""
+        return self._backend.resident_bytes() if isinstance(self._backend, IsolatingBackend) else []
 
     @property
     def suspension_reason(self) -> str:

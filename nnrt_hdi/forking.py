@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import BinaryIO
 
 _log = logging.getLogger(__name__)
@@ -66,6 +67,16 @@ class ForkServer:
     def pid(self) -> int | None:
         """The process id, or None if the process isn't running."""
         return self.process.pid if self.process is not None and self.process.poll() is None else None
+
+    def resident_bytes(self) -> list[int]:
+        """Return the bytes of memory that each forked process has, with those that it shares with others."""
+        found = []
+        with suppress(OSError):  # The server isn't running.
+            for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+                with suppress(OSError):  # It has just ended.
+                    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                    found.append(pages * resource.getpagesize())
+        return found
 
     def start(self) -> None:
         """Start the process. Returns before it is ready."""
@@ -262,7 +273,7 @@ def limit_resources(room_bytes: int, cpu_s: int | None = None, file_bytes: int =
         file_bytes: Bytes of a file, which it may allow itself: it may write none now.
         descriptors: The number of descriptors.
     """
-    pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115, PTH123
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
     most_bytes = pages * resource.getpagesize() + room_bytes
     if cpu_s is not None:
         # Above the soft limit the signal is SIGXCPU. The hard limit sends SIGKILL, as a host without memory does.

@@ -101,6 +101,10 @@ class IsolatingBackend(Backend):
         if accepts_programs or self._isolates_all:
             self._server.start()
 
+    def resident_bytes(self) -> list[int]:
+        """Return the bytes of memory that the process of each model has."""
+        return self._server.resident_bytes() if self._server is not None else []
+
     def close(self) -> None:
         if self._server is not None:
             self._server.close()

@@ -8,7 +8,6 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -51,8 +50,9 @@ class ModelFault(Exception):
 class Channel:
     """Channel, as the daemon has it. One thread uses it at a time."""
 
-    def __init__(self, number: int, control: socket.socket, budget: MemoryBudget) -> None:
-        """Open a channel. Raises OutOfMemory, and ProcessHadEnded."""
+    def __init__(self, number: int, control: socket.socket, budget: MemoryBudget, kill: Callable[[], None]) -> None:
+        """Open a channel. `kill` ends the process. Raises OutOfMemory, and ProcessHadEnded."""
+        self.kill = kill
         self._number = number
         self._control = control
         self._budget = budget
@@ -116,12 +116,12 @@ class Channel:
             ModelFault: The model raised another exception.
         """
         layout = self._write(inputs, known_bytes)
-        forget = cancellation.on_cancel(partial(self._cancel, self._calls + 1))
+        cancellation.elsewhere = self
         try:
             deadline = math.inf if cancellation.deadline is None else cancellation.deadline
-            count, more = self._call(kind, deadline, len(layout.head), layout.end)
+            count, more = self._call(kind, deadline, len(layout.head), layout.end, cancellation=cancellation)
         finally:
-            forget()
+            cancellation.elsewhere = None
         head = self._copy(layout.end, count, _MOST_JSON_BYTES)
         key = layout, head, more
         if (views := self._answers.get(key)) is None:
@@ -149,12 +149,20 @@ class Channel:
         return layout
 
     def _call(
-        self, kind: int, deadline: float, count: int, end: int, progress: Progress | None = None
+        self,
+        kind: int,
+        deadline: float,
+        count: int,
+        end: int,
+        progress: Progress | None = None,
+        cancellation: Cancellation | None = None,
     ) -> tuple[int, int]:
         """Send a request, and return the numbers of the reply. What the process needs of the memory ends at `end`."""
         self._calls += 1
         self.is_idle = False
         _send(self._socket, MESSAGE.pack(kind, deadline, count, self._calls))
+        if cancellation is not None and cancellation.is_cancelled:
+            self.cancel()
         done = 0.0
         while True:
             if progress is not None:
@@ -183,10 +191,10 @@ class Channel:
         while not poll.poll(_POLL_MS):
             progress(done)
 
-    def _cancel(self, call: int) -> None:
-        """Tell the process that a call is cancelled. Doesn't wait."""
+    def cancel(self) -> None:
+        """Tell the process that the run is cancelled. Any thread may call this; it doesn't wait."""
         with suppress(OSError):  # It has ended; or it reads nothing, and will be ended.
-            self._control.send(CONTROL.pack(self._number, call), socket.MSG_DONTWAIT)
+            self._control.send(CONTROL.pack(self._number, self._calls), socket.MSG_DONTWAIT)
 
     def _error(self, count: int) -> Exception:
         """Return the error that the process reports."""
@@ -267,7 +275,8 @@ def _taken(view: Array, at: int, outputs: Sequence[Array | None]) -> Array:
     """Return an output in the memory that the daemon wants it in, or in memory of its own."""
     wanted = outputs[at] if at < len(outputs) else None
     if wanted is None or _SHAPE_AND_TYPE(wanted) != _SHAPE_AND_TYPE(view):
-        wanted = np.empty_like(view)
+        copied: Array = view.copy()
+        return copied
     np.copyto(wanted, view)
     return wanted
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from nnrt_device_service.host.allocator import keep_freed_memory
 from nnrt_device_service.isolation import messages
 from nnrt_device_service.isolation.messages import CONTROL, MESSAGE, Layout, aligned, described, remember
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, load_backend
@@ -61,6 +62,7 @@ class Origins:
 
 def prepare(argument: str) -> Work:
     """Make the backend in the server; the entry of its ForkServer. The argument is JSON."""
+    keep_freed_memory()
     about = json.loads(argument)
     backend = load_backend(about["backend"], about["options"])
     backend.start(about["run_bytes"], accepts_programs=False)

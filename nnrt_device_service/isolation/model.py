@@ -22,7 +22,7 @@ from nnrt_hdi.tensor import Array
 _log = logging.getLogger(__name__)
 
 # A model whose processes ended so often within so many seconds gets none until they are over.
-MOST_ENDS = 5
+MOST_ENDS = 20
 WINDOW_S = 60.0
 _POLL_S = 0.25
 # Bytes of an input whose elements may decide shapes.
@@ -134,7 +134,6 @@ class IsolatedModel(PreparedModel):
             process = self.process
             if not process.is_ready:
                 process = self._started(cancellation)
-            cancellation.kill = process.end_stuck
             channel = None
             try:
                 channel = process.take()
@@ -147,7 +146,6 @@ class IsolatedModel(PreparedModel):
                 _log.error("the process of a model says: %s", error)
                 raise
             finally:
-                cancellation.kill = None
                 if channel is not None:
                     process.put(channel)
 
@@ -194,6 +192,7 @@ class IsolatedModel(PreparedModel):
         if len(self._ends) == MOST_ENDS and time.monotonic() - self._ends[0] < WINDOW_S:
             # No NnrtError: who loads the model from now on gets another one.
             raise RuntimeError(f"{MOST_ENDS} processes of the model have ended within {WINDOW_S:g} s")
+        self.process.note_end()  # Before its end can't be asked for any more.
         self.process.close()
         process, description = self._source.make(lambda fraction: cancellation.check())
         with self._lock:

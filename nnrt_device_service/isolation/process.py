@@ -40,8 +40,9 @@ class ModelProcess(Closable):
         self._budget = budget
         self._numbers = count(1)
         self._lock = threading.Lock()
+        self._channels: set[Channel] = set()
+        # Those that no run has. No lock: every small run takes one.
         self._free: list[Channel] = []
-        self.busy = 0
         self._had_several = False
         self._status: int | None = None
         self.began_at = time.monotonic()
@@ -59,26 +60,29 @@ class ModelProcess(Closable):
             self.put(channel)
         return answer
 
+    @property
+    def busy(self) -> int:
+        """Number of calls under way."""
+        return len(self._channels) - len(self._free)
+
     def take(self) -> Channel:
         """Return a channel that no other run has. Raises what `Channel` raises."""
-        with self._lock:
-            if self._free:
-                self.busy += 1
-                return self._free.pop()
-        channel = Channel(next(self._numbers), self._control, self._budget)
-        with self._lock:
-            self.busy += 1
-        return channel
+        try:
+            return self._free.pop()
+        except IndexError:
+            channel = Channel(next(self._numbers), self._control, self._budget, self.end_stuck)
+            self._channels.add(channel)
+            return channel
 
     def put(self, channel: Channel) -> None:
         """Take a channel back after its call. If that is still under way, end the process."""
         if not channel.is_idle:
             self.end()
-        with self._lock:
-            self.busy -= 1
-            if channel.is_kept and self.is_ready:
-                self._free.append(channel)
+        if channel.is_kept and self.is_ready:
+            self._free.append(channel)
+            if self.is_ready:  # Else `close` may have missed it.
                 return
+        self._channels.discard(channel)
         channel.close()
 
     def note_end(self) -> int | None:
@@ -87,12 +91,14 @@ class ModelProcess(Closable):
             if self.is_ready:
                 self.is_ready = False
                 self._had_several = self.busy > 1  # Also the one that calls this.
-        status = self._status or self._reported_status()
-        if status is None:
-            self.end()
+        for _ in range(2):
             status = self._reported_status()
-        self._status = status
-        return status
+            if self._status is None:  # Else another call was told.
+                self._status = status
+            if self._status is not None:
+                break
+            self.end()
+        return self._status
 
     def is_at_fault(self, status: int | None) -> bool:
         """Return whether the run that was under way has caused the end: it was alone, and nobody killed the process."""
@@ -119,11 +125,9 @@ class ModelProcess(Closable):
     def close(self) -> None:
         """End the process, and give its memory back. Idempotent."""
         self.end()
-        with self._lock:
-            self.is_ready = False
-            channels, self._free = self._free, []
-        for channel in channels:
-            channel.close()
+        self.is_ready = False
+        while self._free:
+            self._free.pop().close()
         self._control.close()
         self._end.close()
 

@@ -19,7 +19,7 @@ from nnrt_device_service.isolation.process import ModelProcess, ending
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_hdi.backend import DimRange
 from nnrt_hdi.closable import Closable
-from nnrt_hdi.errors import NnrtError, OutOfMemory, TimedOut, Unsupported
+from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, TimedOut, Unsupported
 from nnrt_hdi.files.graph_file import read_spec
 from nnrt_hdi.forking import ForkServer
 from nnrt_hdi.part import Part
@@ -100,6 +100,7 @@ class Source(Closable):
 
         Raises:
             Unsupported: The backend crashes on it.
+            OperationFailed: The server has ended.
             OutOfMemory: The host has killed the process, or can't start it.
             TimedOut: It takes too long.
             NnrtError: The backend raised it, or `progress`.
@@ -110,8 +111,14 @@ class Source(Closable):
                 answer = process.load(self._crashes, self.in_time(progress))
                 return process, _description(answer)
             except ProcessEnded as error:
-                how = str(error) or ending(status := process.note_end())
+                status = process.note_end()
                 process.close()
+                how = str(error) or ending(status)
+                if status is None:
+                    raise OperationFailed(
+                        "the process that starts processes for models has ended, and the daemon's log may say why; try"
+                        " it again"
+                    ) from error
                 if not str(error) and status == -signal.SIGKILL:
                     raise OutOfMemory(
                         "the daemon's host had no process left for it, or has killed that, as it does where memory is"

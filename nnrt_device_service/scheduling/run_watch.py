@@ -67,8 +67,8 @@ class RunWatch:
             return self._compile_watch.end_if_overdue(cancellation, (time.perf_counter_ns() - since_ns) / 1e9)
         on_device_s, overdue_s = cancellation.on_device_s, cancellation.overdue_s
         if self._stuck_s and overdue_s > self._stuck_s:
-            if overdue_s < 2 * self._stuck_s and (kill := cancellation.kill) is not None:
-                kill()
+            if overdue_s < 2 * self._stuck_s and (elsewhere := cancellation.elsewhere) is not None:
+                elsewhere.kill()
                 return ""
             return (
                 f"{what} that was to stop {overdue_s:.1f} s ago is still on the device, for {on_device_s:.1f} s by now"

@@ -21,9 +21,10 @@ from waiting import until
 
 from nnrt_client import TimedOut, UnavailableDevice, Unsupported, Way, load
 from nnrt_device_service.isolation import messages
-from nnrt_device_service.isolation.backend import isolated
+from nnrt_device_service.isolation import model as model_module
+from nnrt_device_service.isolation.backend import IsolatingBackend, isolated
 from nnrt_device_service.isolation.channel import Channel, ProcessEnded
-from nnrt_device_service.isolation.model import MOST_ENDS, IsolatedModel
+from nnrt_device_service.isolation.model import IsolatedModel
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, load_backend
@@ -169,11 +170,12 @@ def test_a_cancelled_run_stops(loaded: Loaded) -> None:
 
 
 @faulty
-def test_a_model_that_crashes_again_and_again_is_given_up(loaded: Loaded) -> None:
+def test_a_model_that_crashes_again_and_again_is_given_up(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fails as a device does, so that the daemon gives it to nobody else."""
+    monkeypatch.setattr(model_module, "MOST_ENDS", 2)
     case = CRASHING[0]
     model = loaded(case.model.SerializeToString())
-    for _ in range(MOST_ENDS):
+    for _ in range(2):
         with pytest.raises(Unsupported):
             model.run(list(case.fatal.values()), Cancellation())
     with pytest.raises(RuntimeError, match="have ended within"):
@@ -197,6 +199,14 @@ def test_runs_beside_one_that_crashes_may_be_repeated(loaded: Loaded) -> None:
     for thread in threads:
         thread.join()
     assert len(ends) == 2
+
+
+def test_the_memory_of_processes_is_known(loaded: Loaded, backend: Backend) -> None:
+    assert isinstance(backend, IsolatingBackend)
+    until(lambda: not backend.resident_bytes())
+    loaded(GRU.SerializeToString())
+    (size_bytes,) = backend.resident_bytes()
+    assert 1 << 20 < size_bytes < 1 << 30
 
 
 def test_what_refuses_says_why(loaded: Loaded) -> None:
@@ -235,7 +245,7 @@ def replied(*reply: float, memory: bytes = b"") -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     budget = MemoryBudget(1 << 20)
     with ours, theirs:
-        channel = Channel(1, ours, budget)
+        channel = Channel(1, ours, budget, lambda: None)
         with closing(channel):
             _, (requests, file), _, _ = socket.recv_fds(theirs, 64, 2)
             with socket.socket(fileno=requests) as answering, mmap.mmap(file, 0) as mapped:
