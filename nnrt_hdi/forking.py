@@ -97,29 +97,31 @@ class ForkServer:
             for is_last in (False, True):
                 with self._lock:
                     requests = self._start_process()
-                    try:
-                        socket.send_fds(requests, [b"?"], [*descriptors, theirs.fileno()])
-                    except OSError:  # The process has been killed.
-                        requests.close()
-                        self.requests = None
-                        if is_last:
-                            ours.close()
-                            raise
-                    else:
-                        break
+                try:
+                    socket.send_fds(requests, [b"?"], [*descriptors, theirs.fileno()])
+                    break
+                except OSError:  # The process has been killed.
+                    with self._lock:
+                        if self.requests is requests:
+                            self.requests = None
+                    requests.close()
+                    if is_last:
+                        ours.close()
+                        raise
         return ours
 
     def close(self) -> None:
         """End the process, and those that it forked."""
         with self._lock:
-            if self.requests is not None:
-                self.requests.close()
-            if self.process is not None:
-                with suppress(subprocess.TimeoutExpired):
-                    self.process.wait(END_S)
-                self.process.kill()
-                self.process.wait()
+            process, requests = self.process, self.requests
             self.process = self.requests = None
+        if requests is not None:
+            requests.close()
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            process.kill()
+            process.wait()
 
     def _start_process(self) -> socket.socket:
         if self.requests is not None:
@@ -270,7 +272,7 @@ def limit_resources(room_bytes: int, cpu_s: int | None = None, file_bytes: int =
     Args:
         room_bytes: Bytes of address space beyond what it has.
         cpu_s: Seconds of processor time; None for no limit.
-        file_bytes: Bytes of a file, which it may allow itself: it may write none now.
+        file_bytes: Bytes of a file that it may allow itself. Now it may write none.
         descriptors: The number of descriptors.
     """
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from nnrt_device_service.isolation.child import ENTRY, Origins
 from nnrt_device_service.isolation.model import IsolatedModel
@@ -69,12 +68,12 @@ class IsolatingBackend(Backend):
         if not self._isolates_all:
             return self._backend.prepare(graph, config, progress)
         parts = list(constant_parts(graph).values())
-        return self._isolated("prepare", described_graph(graph), parts, config, progress)
+        return self._isolated("prepare", json.dumps(described_graph(graph)), parts, config, progress)
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         if not self._is_isolated(parts):
             return self._backend.restore(parts, config)
-        return self._isolated("restore", None, parts, config, lambda fraction: None)
+        return self._isolated("restore", "", parts, config, lambda fraction: None)
 
     def load_program(
         self, format: str, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]
@@ -114,7 +113,7 @@ class IsolatingBackend(Backend):
         return self._isolates_all or self._backend.holds_program(parts)
 
     def _isolated(
-        self, way: str, about: Any, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]
+        self, way: str, about: str, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]
     ) -> IsolatedModel:
         assert self._server is not None
         size_bytes = sum(part.size_bytes for part in parts)

@@ -38,8 +38,6 @@ from nnrt_hdi.tensor import Array, TensorSpec
 ENTRY = f"{__name__}:prepare"
 HEADER_BYTES = 8
 _DESCRIPTORS = 1024
-# Bytes of the file that a profiling library writes.
-_FILE_BYTES = 1 << 28
 _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
 
 
@@ -47,14 +45,14 @@ _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
 class Origins:
     """What a model is made of. Memory has its length, it, pickled, and then the parts.
 
-    `way` is the method of Backend: prepare, with `about` the described graph; load_program, with `about` the format; or
+    `way` is the method of Backend: prepare, with `about` the graph as JSON; load_program, with `about` the format; or
     restore.
     """
 
     way: str
-    about: Any
+    about: str
     config: ModelConfig
-    # Bytes of address space that the process may take.
+    # Bytes of address space that the process may take, and of a file.
     room_bytes: int
     # Offset, size and digest of each part.
     parts: Sequence[tuple[int, int, bytes]] = ()
@@ -100,7 +98,7 @@ class _Child:
         begin = HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES], "little")
         self._origins: Origins = pickle.loads(data[HEADER_BYTES:begin])  # noqa: S301  # The daemon wrote it.
         self.parts = [Part(data[begin + at : begin + at + size], sha256) for at, size, sha256 in self._origins.parts]
-        limit_resources(self._origins.room_bytes, None, _FILE_BYTES, _DESCRIPTORS)
+        limit_resources(self._origins.room_bytes, None, self._origins.room_bytes, _DESCRIPTORS)
         self.model: PreparedModel | None = None
 
     def load(self, channel: "_Channel", crashes: int) -> Any:
@@ -110,7 +108,7 @@ class _Child:
         logging.getLogger().addHandler(notes)
         match self._origins.way:
             case "prepare":
-                graph = read_graph(self._origins.about, {part.sha256: part for part in self.parts})
+                graph = read_graph(json.loads(self._origins.about), {part.sha256: part for part in self.parts})
                 model = self._backend.prepare(graph, config, progress)
             case "load_program":
                 model = self._backend.load_program(self._origins.about, self.parts, config, progress)
@@ -123,6 +121,12 @@ class _Child:
         self.model = model
         specs = [[described_spec(spec) for spec in each] for each in (model.inputs, model.outputs)]
         return [*specs, model.kept_bytes, ranges, notes.lines]
+
+
+def _allow_files() -> None:
+    """Let a library write files from now on: profiles, or models."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
 class _Notes(logging.Handler):
@@ -174,6 +178,7 @@ class _Channel:
             return
         assert model is not None
         given = {part.sha256: number for number, part in enumerate(self._child.parts)}
+        _allow_files()
         parts = [(part, given.get(part.sha256)) for part in model.export()]
         new = [part for part, number in parts if number is None]
         self._reply(aligned(count), [[part.size_bytes, number] for part, number in parts], new)
@@ -200,7 +205,7 @@ class _Channel:
         if kind == messages.RUN:
             self._put(end, model.run(inputs, cancellation), b"")
         else:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
+            _allow_files()
             outputs, times = model.profile(inputs, cancellation)
             self._put(end, outputs, json.dumps([[type(time).__name__, *time] for time in times]).encode())
 
