@@ -90,7 +90,7 @@ class ForkServer:
             A socket. It gets what the process writes, SEPARATOR and the exit status. Closing it ends the process.
 
         Raises:
-            OSError: The host has nothing left to start the server.
+            OSError: The host has nothing left for it.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -100,15 +100,21 @@ class ForkServer:
                 try:
                     socket.send_fds(requests, [b"?"], [*descriptors, theirs.fileno()])
                     break
-                except OSError:  # The process has been killed.
-                    with self._lock:
-                        if self.requests is requests:
-                            self.requests = None
-                    requests.close()
-                    if is_last:
+                except OSError as error:
+                    is_over = isinstance(error, ConnectionError) or requests.fileno() < 0
+                    if is_over:  # The process has been killed, as another thread may have found.
+                        self._forget(requests)
+                    if is_last or not is_over:
                         ours.close()
                         raise
         return ours
+
+    def _forget(self, requests: socket.socket) -> None:
+        """Close the socket of a process that has ended."""
+        with self._lock:
+            if self.requests is requests:
+                self.requests = None
+        requests.close()
 
     def close(self) -> None:
         """End the process, and those that it forked."""
@@ -203,10 +209,14 @@ class Server:
             while True:
                 for key, _ in self._selector.select():
                     if key.fileobj is self._requests:
-                        _, fds, _, _ = socket.recv_fds(self._requests, 1, _MOST_DESCRIPTORS)
-                        if not fds:  # The daemon has ended.
+                        request, fds, flags, _ = socket.recv_fds(self._requests, 1, _MOST_DESCRIPTORS)
+                        if not request:  # The daemon has ended.
                             return
-                        self.begin(*fds)
+                        if flags & socket.MSG_CTRUNC:  # This process may have no more. The daemon hears of it.
+                            for fd in fds:
+                                os.close(fd)
+                        else:
+                            self.begin(*fds)
                     elif key.fileobj == self._woken:
                         os.read(self._woken, 4096)
                         self._reap()

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from nnrt_hdi.tensor import Array, TensorSpec
 ENTRY = f"{__name__}:prepare"
 HEADER_BYTES = 8
 _DESCRIPTORS = 1024
+_OOM_SCORE = "500"
 _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
 
 
@@ -99,6 +101,8 @@ class _Child:
         self._origins: Origins = pickle.loads(data[HEADER_BYTES:begin])  # noqa: S301  # The daemon wrote it.
         self.parts = [Part(data[begin + at : begin + at + size], sha256) for at, size, sha256 in self._origins.parts]
         limit_resources(self._origins.room_bytes, None, self._origins.room_bytes, _DESCRIPTORS)
+        with suppress(OSError):  # Where memory is short, the host ends this process rather than the daemon.
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         self.model: PreparedModel | None = None
 
     def load(self, channel: "_Channel", crashes: int) -> Any:

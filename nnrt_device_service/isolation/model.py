@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from nnrt_device_service.isolation.channel import Channel, ModelFault, ProcessEnded, Progress
 from nnrt_device_service.isolation.messages import EXPORT, PROFILE, RUN, SIZES, remember
 from nnrt_device_service.isolation.process import ModelProcess, ending
-from nnrt_device_service.isolation.source import Source
+from nnrt_device_service.isolation.source import Source, in_time
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.errors import NnrtError, UnavailableDevice, UnknownHandle, Unsupported
 from nnrt_hdi.files.graph_file import read_spec
@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 MOST_ENDS = 20
 WINDOW_S = 60.0
 _POLL_S = 0.25
+# Seconds until a process must have said how much a run takes.
+_SIZES_S = 10.0
 # Bytes of an input whose elements may decide shapes.
 _DECIDING_BYTES = 1024
 ResultT = TypeVar("ResultT")
@@ -93,7 +95,7 @@ class IsolatedModel(PreparedModel):
         )
         if (sizes := self._sizes.get(key)) is None:
             (outputs, peak_bytes), _ = self._call(
-                lambda channel: channel.ask(SIZES, inputs=inputs), Cancellation(), inputs
+                lambda channel: channel.ask(SIZES, progress=in_time(_SIZES_S), inputs=inputs), Cancellation(), inputs
             )
             sizes = _understood(lambda: Sizes(tuple(map(read_spec, outputs)), max(int(peak_bytes), 0)))
             if all(small or array.dtype.kind == "f" for array, small in zip(inputs, are_small, strict=True)):
@@ -101,8 +103,8 @@ class IsolatedModel(PreparedModel):
         return sizes
 
     def export(self) -> list[Part]:
-        in_time = self._source.in_time(lambda fraction: None)
-        listed, new = self._call(lambda channel: channel.ask(EXPORT, progress=in_time), Cancellation())
+        limit = in_time(self._source.most_s)
+        listed, new = self._call(lambda channel: channel.ask(EXPORT, progress=limit), Cancellation())
 
         def parts() -> list[Part]:
             found, rest = [], memoryview(new)

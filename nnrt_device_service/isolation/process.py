@@ -37,6 +37,7 @@ class ModelProcess(Closable):
         except OSError as error:
             self._control.close()
             raise OutOfMemory(f"the daemon's host has nothing left for a process ({error.strerror})") from error
+        self.server = server
         self._budget = budget
         self._numbers = count(1)
         self._lock = threading.Lock()

@@ -27,7 +27,8 @@ from nnrt_hdi.tensor import TensorSpec
 
 _log = logging.getLogger(__name__)
 
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+# Whose constants only Linux has.
+_SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_WRITE", "F_SEAL_SEAL")
 # Bytes written at a time, for a part may be read from a file.
 _STEP_BYTES = 1 << 22
 # Bytes of a process besides its model: Python's objects that it has changed, and channels.
@@ -67,7 +68,7 @@ class Source(Closable):
         self._server = server
         self._budget = budget
         self._device_name = device_name
-        self._most_s = most_s
+        self.most_s = most_s
         # In how many processes making the model has crashed.
         self._crashes = 0
         *offsets, size_bytes = accumulate((aligned(part.size_bytes) for part in parts), initial=0)
@@ -83,7 +84,7 @@ class Source(Closable):
             for at, part in zip(offsets, parts, strict=True):
                 for start in range(0, part.size_bytes, _STEP_BYTES):
                     os.pwrite(memory, part.piece(start, _STEP_BYTES), begin + at + start)
-            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, sum(getattr(fcntl, name) for name in _SEALS))
             data = memoryview(mmap.mmap(memory, begin + size_bytes, prot=mmap.PROT_READ))[begin:]
         except BaseException as error:
             if memory >= 0:
@@ -108,7 +109,7 @@ class Source(Closable):
         while True:
             process = ModelProcess(self._server, self._memory, self._budget)
             try:
-                answer = process.load(self._crashes, self.in_time(progress))
+                answer = process.load(self._crashes, in_time(self.most_s, progress))
                 return process, _description(answer)
             except ProcessEnded as error:
                 status = process.note_end()
@@ -135,22 +136,23 @@ class Source(Closable):
                 process.close()
                 raise
 
-    def in_time(self, progress: Progress) -> Progress:
-        """Return a function that reports progress, and raises TimedOut when the work takes too long."""
-        began_at = time.monotonic()
-
-        def report(fraction: float) -> None:
-            if self._most_s and time.monotonic() - began_at > self._most_s:
-                raise TimedOut(f"it has taken {self._most_s:g} s, the daemon's limit (--max-compile-s)")
-            progress(fraction)
-
-        return report
-
     def close(self) -> None:
         """Give the memory back when nobody has a view of the parts any more. Idempotent."""
         memory, self._memory, self.parts = self._memory, -1, []
         if memory >= 0:
             os.close(memory)
+
+
+def in_time(most_s: float, progress: Progress = lambda fraction: None) -> Progress:
+    """Return a function that reports progress, and raises TimedOut after `most_s` seconds; 0: never."""
+    began_at = time.monotonic()
+
+    def report(fraction: float) -> None:
+        if most_s and time.monotonic() - began_at > most_s:
+            raise TimedOut(f"the process of the model has taken {most_s:g} s, the daemon's limit")
+        progress(fraction)
+
+    return report
 
 
 def _description(answer: Any) -> Description:

@@ -209,6 +209,17 @@ def test_the_memory_of_processes_is_known(loaded: Loaded, backend: Backend) -> N
     assert 1 << 20 < size_bytes < 1 << 30
 
 
+def test_a_request_that_fails_ends_no_process(loaded: Loaded) -> None:
+    model = loaded(GRU.SerializeToString())
+    server = model.process.server
+    pid = server.pid
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        server.request([-1])
+    assert server.pid == pid
+    assert model.run([np.ones((3, 2, 4), "f4")], Cancellation())[0].shape == (3, 1, 2, 3)
+    assert model.process.is_ready
+
+
 def test_what_refuses_says_why(loaded: Loaded) -> None:
     with pytest.raises(InvalidFile):
         loaded(b"no model")
