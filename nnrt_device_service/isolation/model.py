@@ -33,7 +33,7 @@ ResultT = TypeVar("ResultT")
 
 
 class IsolatedModel(PreparedModel):
-    """Model that a process computes. If the process ends, its runs fail, and the next run starts another one."""
+    """Model that a process computes. If the process ends, its run fails, and the next run starts another one."""
 
     def __init__(self, source: Source, progress: Progress, *, is_program: bool) -> None:
         """Make the model, which closes its source in the end.
@@ -59,6 +59,8 @@ class IsolatedModel(PreparedModel):
         # Set once the process that a run starts is ready, or is not to be had.
         self._starting: threading.Event | None = None
         self._is_closed = False
+        # Turn of calls that are repeated.
+        self._repeating = threading.Semaphore()
         # When processes ended, of time.monotonic().
         self._ends: deque[float] = deque(maxlen=MOST_ENDS)
 
@@ -131,25 +133,37 @@ class IsolatedModel(PreparedModel):
     def _call(
         self, call: Callable[[Channel], ResultT], cancellation: Cancellation, inputs: Sequence[Array] = ()
     ) -> ResultT:
-        """Return what a call of the process returns; start another process first if there is none."""
-        while True:
-            process = self.process
-            if not process.is_ready:
-                process = self._started(cancellation)
-            channel = None
-            try:
-                channel = process.take()
-                return call(channel)
-            except ProcessEnded as error:
-                failure = self._failure(process, error, inputs)
-                if not error.had_ended:
-                    raise failure from error
-            except ModelFault as error:
-                _log.error("the process of a model says: %s", error)
-                raise
-            finally:
-                if channel is not None:
-                    process.put(channel)
+        """Return what a call of the process returns; start another process first if there is none.
+
+        A call is repeated once if the process has ended and nobody knows that this call is at fault. Such calls take
+        turns, so that they show which one is.
+        """
+        is_repeated = False
+        try:
+            while True:
+                process = self.process
+                if not process.is_ready:
+                    process = self._started(cancellation)
+                channel = None
+                try:
+                    channel = process.take()
+                    return call(channel)
+                except ProcessEnded as error:
+                    failure = self._failure(process, error, inputs)
+                    if not error.had_ended and (is_repeated or isinstance(failure, Unsupported)):
+                        raise failure from error
+                except ModelFault as error:
+                    _log.error("the process of a model says: %s", error)
+                    raise
+                finally:
+                    if channel is not None:
+                        process.put(channel)
+                cancellation.check()
+                while not (is_repeated or (is_repeated := self._repeating.acquire(timeout=_POLL_S))):
+                    cancellation.check()
+        finally:
+            if is_repeated:
+                self._repeating.release()
 
     def _failure(self, process: ModelProcess, error: ProcessEnded, inputs: Sequence[Array]) -> NnrtError:
         """Note that a process has ended, or must end, and return the error of a run in it."""
