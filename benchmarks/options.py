@@ -71,9 +71,9 @@ def measure() -> Iterator[Report]:
 def _compare_isolation() -> Report:
     report = Report(
         "What a process of its own costs a run",
-        f"p50 of up to {RUNS} runs of an ONNX file as it is on ONNX Runtime, of daemons with `--isolate none` and"
-        f" `--isolate programs`, in {ROUNDS} alternating rounds over the local socket. added: the difference of both,"
-        " median over the rounds. ratio: isolated divided by not, median over the rounds, with quartiles.",
+        "p50 of 10 runs of an ONNX file as it is on ONNX Runtime, of daemons with `--isolate none` and"
+        f" `--isolate programs`, in {5 * ROUNDS} alternating rounds over the local socket. added: the difference of"
+        " both, median over the rounds. ratio: isolated divided by not, median over the rounds, with quartiles.",
         ("run", "none µs", "programs µs", "added µs", "ratio", "quartiles"),
     )
     products = "".join(f"m{n + 1} = MatMul (m{n}, m0) " for n in range(5))
@@ -84,16 +84,16 @@ def _compare_isolation() -> Report:
             ).address
             for isolate in ("none", "programs")
         )
-        for case, shape, nodes, runs in (
-            ("x + x, 1 KB", (256,), "y = Add (x, x)", RUNS),
-            ("x + x, 600 KB", (3 * 224 * 224,), "y = Add (x, x)", RUNS),
-            ("5 products of 512 x 512", (512, 512), f"m0 = Identity (x) {products} y = Identity (m5)", 20),
+        for case, shape, nodes in (
+            ("x + x, 1 KB", (256,), "y = Add (x, x)"),
+            ("x + x, 600 KB", (3 * 224 * 224,), "y = Add (x, x)"),
+            ("5 products of 512 x 512", (512, 512), f"m0 = Identity (x) {products} y = Identity (m5)"),
         ):
             dims = ", ".join(map(str, shape))
             text = f'<ir_version: 8, opset_import: ["" : 17]> f (float[{dims}] x) => (float[{dims}] y) {{ {nodes} }}'
             file, x = parse_model(text).SerializeToString(), np.ones(shape, np.float32)
             inside, apart = (_program(stack, file, x, address) for address in (none, programs))
-            pairs = alternate(inside, apart, runs)
+            pairs = alternate(inside, apart, 10, 5 * ROUNDS)
             off, on, *ratio = pair_cells(pairs)
             report.add(case, off, on, f"{statistics.median(on - off for off, on in pairs):.0f}", *ratio)
     return report

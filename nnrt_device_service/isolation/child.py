@@ -40,6 +40,7 @@ ENTRY = f"{__name__}:prepare"
 HEADER_BYTES = 8
 _DESCRIPTORS = 1024
 _OOM_SCORE = "500"
+_OF_RUNS = (messages.RUN, messages.PROFILE, messages.SIZES)
 _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
 
 
@@ -166,12 +167,12 @@ class _Channel:
             while message := self._socket.recv(MESSAGE.size):
                 kind, deadline, count, call = MESSAGE.unpack(message)
                 try:
-                    if kind == messages.MEMORY:
-                        self._map(*socket.recv_fds(self._socket, 1, 1)[1])
-                    elif kind in (messages.LOAD, messages.EXPORT):
-                        self._answer(kind, count)
-                    else:
+                    if kind in _OF_RUNS:
                         self._run(kind, deadline, count, call)
+                    elif kind == messages.MEMORY:
+                        self._map(*socket.recv_fds(self._socket, 1, 1)[1])
+                    else:
+                        self._answer(kind, count)
                 except BaseException as error:
                     self._fail(error)
 
@@ -200,7 +201,8 @@ class _Channel:
         inputs, end = known
         if kind == messages.SIZES:
             sizes = model.sizes(inputs)
-            self._reply(end, [[described_spec(spec) for spec in sizes.outputs], sizes.peak_bytes])
+            numbers = {name: getattr(sizes, name) for name in messages.NUMBERS}
+            self._reply(end, [[described_spec(spec) for spec in sizes.outputs], numbers])
             return
         cancellation = Cancellation(None if deadline == math.inf else deadline)
         self._current = call, cancellation

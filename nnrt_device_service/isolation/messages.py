@@ -8,11 +8,13 @@ and a layout describes them. Foreign code may have written what the process send
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from nnrt_hdi.enums import DataType
+from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import MAX_DIM, MAX_RANK, NUMPY_DTYPES, Array, data_type_of
 
 # Kinds of requests: make the model; run it; run it and measure its operators; say how much a run takes; export it; take
@@ -25,6 +27,8 @@ DONE, FAILED, PROGRESS, ROOM = range(4)
 MESSAGE = struct.Struct("<BdQQ")
 # On the control socket: number of a channel, and of the call to cancel (0: the channel is new, and comes along).
 CONTROL = struct.Struct("<QQ")
+# What sizes have besides the outputs.
+NUMBERS = [each.name for each in fields(Sizes) if each.name != "outputs"]
 # Bytes of memory that a channel has at least. An error fits in.
 LEAST_BYTES = 1 << 16
 # Characters of an error's texts; JSON has up to six bytes for each.

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from nnrt_device_service.isolation.channel import Channel, ModelFault, ProcessEnded, Progress
-from nnrt_device_service.isolation.messages import EXPORT, PROFILE, RUN, SIZES, remember
+from nnrt_device_service.isolation.messages import EXPORT, NUMBERS, PROFILE, RUN, SIZES, remember
 from nnrt_device_service.isolation.process import ModelProcess, ending
 from nnrt_device_service.isolation.source import Source, in_time
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.errors import NnrtError, UnavailableDevice, UnknownHandle, Unsupported
 from nnrt_hdi.files.graph_file import read_spec
+from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
 from nnrt_hdi.operator_times import Besides, OperatorTime
 from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes
@@ -27,8 +28,6 @@ WINDOW_S = 60.0
 _POLL_S = 0.25
 # Seconds until a process must have said how much a run takes.
 _SIZES_S = 10.0
-# Bytes of an input whose elements may decide shapes.
-_DECIDING_BYTES = 1024
 ResultT = TypeVar("ResultT")
 
 
@@ -41,7 +40,7 @@ class IsolatedModel(PreparedModel):
         Args:
             source: What the model is made of.
             progress: As for `Backend.prepare`.
-            is_program: Whether the declared outputs say all that is known of a run before it.
+            is_program: Whether it is a program.
 
         Raises:
             NnrtError: What `Source.make` raises.
@@ -53,7 +52,7 @@ class IsolatedModel(PreparedModel):
         # The process gets a copy of every input anyway.
         self.reads_in_place = frozenset(range(len(self.inputs)))
         self._known_bytes = sum(spec.known_bytes for spec in self.outputs)
-        self._usual_sizes = super().sizes(()) if is_program else None
+        self._is_program = is_program
         self._sizes: dict[Any, Sizes] = {}
         self._lock = threading.Lock()
         # Set once the process that a run starts is ready, or is not to be had.
@@ -89,19 +88,20 @@ class IsolatedModel(PreparedModel):
             raise
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
-        if self._usual_sizes is not None:
-            return self._usual_sizes
-        are_small = [array.nbytes <= _DECIDING_BYTES for array in inputs]
-        key = tuple(
-            (array.shape, array.tobytes() if small else b"") for array, small in zip(inputs, are_small, strict=True)
-        )
+        # As in `RunKinds`, a few integers may decide shapes; but not those of a program before its run.
+        key: tuple[Any, ...] = tuple([array.shape for array in inputs])
+        if not self._is_program:
+            few = (array for array in inputs if array.dtype.kind != "f" and array.nbytes <= INLINE_CONSTANT_BYTES)
+            key += tuple(array.tobytes() for array in few)
         if (sizes := self._sizes.get(key)) is None:
-            (outputs, peak_bytes), _ = self._call(
-                lambda channel: channel.ask(SIZES, progress=in_time(_SIZES_S), inputs=inputs), Cancellation(), inputs
+            limit = in_time(_SIZES_S)
+            (outputs, numbers), _ = self._call(
+                lambda channel: channel.ask(SIZES, progress=limit, inputs=inputs), Cancellation(), inputs
             )
-            sizes = _understood(lambda: Sizes(tuple(map(read_spec, outputs)), max(int(peak_bytes), 0)))
-            if all(small or array.dtype.kind == "f" for array, small in zip(inputs, are_small, strict=True)):
-                remember(self._sizes, key, sizes)
+            sizes = _understood(
+                lambda: Sizes(tuple(map(read_spec, outputs)), **{name: max(int(numbers[name]), 0) for name in NUMBERS})
+            )
+            remember(self._sizes, key, sizes)
         return sizes
 
     def export(self) -> list[Part]:
