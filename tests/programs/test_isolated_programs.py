@@ -28,9 +28,11 @@ from nnrt_device_service.isolation.model import IsolatedModel
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, load_backend
+from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OperationFailed
+from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.part import Part
-from nnrt_hdi.tensor import Array
+from nnrt_hdi.tensor import Array, TensorSpec
 
 PROGRAM = (Way.PROGRAM,)
 # The outputs' shapes follow from the elements of an input.
@@ -46,6 +48,9 @@ LONG = parsed(
     }
     """
 )
+
+ROWS = TensorSpec(DataType.FLOAT32, (-1, 4))
+ABSOLUTE = Graph((ROWS, ROWS), (Node(NodeType.ABS, (0,), (1,)),), (0,), (1,))
 
 
 def children(pid: int) -> set[int]:
@@ -238,6 +243,20 @@ def test_a_request_that_fails_ends_no_process(loaded: Loaded) -> None:
     assert model.process.is_ready
 
 
+def test_models_outlive_their_server() -> None:
+    settings = Settings(isolate="all")
+    with closing(isolated(load_backend("reference"), settings)) as backend:
+        backend.start(1 << 28, accepts_programs=False)
+        model = backend.prepare(ABSOLUTE, ModelConfig(), lambda fraction: None)
+        assert isinstance(model, IsolatedModel)
+        with closing(model):
+            server, x = model.process.server, np.ones((3, 4), "f4")
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+            until(lambda: server.pid is None)
+            np.testing.assert_array_equal(model.run([x], Cancellation())[0], x)
+
+
 def test_what_refuses_says_why(loaded: Loaded) -> None:
     with pytest.raises(InvalidFile):
         loaded(b"no model")
@@ -245,16 +264,10 @@ def test_what_refuses_says_why(loaded: Loaded) -> None:
 
 def test_every_backend_computes_as_before() -> None:
     """With --isolate all, also what is compiled, exported and restored."""
-    from nnrt_hdi.enums import DataType, NodeType
-    from nnrt_hdi.graph import Graph, Node
-    from nnrt_hdi.tensor import TensorSpec
-
-    spec = TensorSpec(DataType.FLOAT32, (-1, 4))
-    graph = Graph((spec, spec), (Node(NodeType.ABS, (0,), (1,)),), (0,), (1,))
     x = -np.ones((3, 4), "f4")
     with closing(isolated(load_backend("reference"), Settings(isolate="all"))) as backend:
         backend.start(1 << 28, accepts_programs=False)
-        made = backend.prepare(graph, ModelConfig(), lambda fraction: None)
+        made = backend.prepare(ABSOLUTE, ModelConfig(), lambda fraction: None)
         again = backend.restore(made.export(), ModelConfig(is_own=True))
         for model in (made, again):
             with closing(model):
