@@ -7,7 +7,7 @@ from nnrt_device_service.isolation.child import ENTRY, Origins
 from nnrt_device_service.isolation.model import IsolatedModel
 from nnrt_device_service.isolation.source import Source
 from nnrt_device_service.memory.memory_budget import MemoryBudget
-from nnrt_device_service.settings import Settings
+from nnrt_device_service.settings import Settings, is_on_this_host
 from nnrt_hdi.backend import Backend, DeviceInfo, ModelConfig, PreparedModel, Support
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.files.graph_file import constant_parts, described_graph
@@ -30,10 +30,9 @@ def isolated(backend: Backend, settings: Settings) -> Backend:
 
     Raises InvalidParameter if --isolate wants what the backend can't do.
     """
-    can = backend.isolates if CAN_FORK else None
-    wanted = settings.isolation
-    if settings.isolate == "auto":
-        wanted = "none" if can is None else max(wanted, can, key=_EXTENTS.index)
+    can, wanted = backend.isolates if CAN_FORK else None, settings.isolate
+    if wanted == "auto":
+        wanted = "none" if can is None else max(_usual(settings), can, key=_EXTENTS.index)
     elif can is None and wanted != "none":
         raise InvalidParameter(
             f"it is {wanted!r}, but models of the backend {settings.backend!r} can't have processes of their own here;"
@@ -43,6 +42,12 @@ def isolated(backend: Backend, settings: Settings) -> Backend:
     if wanted == "programs" and not backend.describe().capabilities.program_formats:
         wanted = "none"
     return backend if wanted == "none" else IsolatingBackend(backend, settings, isolates_all=wanted == "all")
+
+
+def _usual(settings: Settings) -> str:
+    """Return programs if more than one identity may come, else none."""
+    is_one = not (settings.access or settings.tls_client_ca) and all(map(is_on_this_host, settings.listen))
+    return "none" if is_one else "programs"
 
 
 class IsolatingBackend(Backend):
