@@ -1,5 +1,6 @@
-"""Cost of a canary, TLS and tracing per run."""
+"""Cost of a canary, TLS, tracing and isolation per run."""
 
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -8,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import ROUNDS, RUNS, SIZES, Report, Run, device_daemon, in_rounds, median_us, pair_cells
+from harness import ROUNDS, RUNS, SIZES, Report, Run, alternate, device_daemon, in_rounds, median_us, pair_cells
+from onnx.parser import parse_model
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import get_tracer, set_tracer_provider
 from working_client import executor_of, identity
 
-from nnrt_client import Settings
+from nnrt_client import Settings, Way, load
 from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.access.keys import CA, Authority
 from nnrt_device_service.access.tokens import issue_token
@@ -63,6 +65,43 @@ def measure() -> Iterator[Report]:
         for size, runs in (("1 KB", RUNS), ("600 KB", 20), ("64 MB", 1)):
             _add(report, ("TLS", f"{size}, TCP"), (tcp, Settings(share_memory=False)), (tls, secured), size, runs)
     yield report
+    yield _compare_isolation()
+
+
+def _compare_isolation() -> Report:
+    report = Report(
+        "What a process of its own costs a run",
+        "p50 of 10 runs of an ONNX file as it is on ONNX Runtime, of daemons with `--isolate none` and"
+        f" `--isolate programs`, in {5 * ROUNDS} alternating rounds over the local socket. added: the difference of"
+        " both, median over the rounds. ratio: isolated divided by not, median over the rounds, with quartiles.",
+        ("run", "none µs", "programs µs", "added µs", "ratio", "quartiles"),
+    )
+    products = "".join(f"m{n + 1} = MatMul (m{n}, m0) " for n in range(5))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        none, programs = (
+            stack.enter_context(
+                device_daemon(f"unix:{folder}/{isolate}", "--backend", "onnxruntime", "--isolate", isolate)
+            ).address
+            for isolate in ("none", "programs")
+        )
+        for case, shape, nodes in (
+            ("x + x, 1 KB", (256,), "y = Add (x, x)"),
+            ("x + x, 600 KB", (3 * 224 * 224,), "y = Add (x, x)"),
+            ("5 products of 512 x 512", (512, 512), f"m0 = Identity (x) {products} y = Identity (m5)"),
+        ):
+            dims = ", ".join(map(str, shape))
+            text = f'<ir_version: 8, opset_import: ["" : 17]> f (float[{dims}] x) => (float[{dims}] y) {{ {nodes} }}'
+            file, x = parse_model(text).SerializeToString(), np.ones(shape, np.float32)
+            inside, apart = (_program(stack, file, x, address) for address in (none, programs))
+            pairs = alternate(inside, apart, 10, 5 * ROUNDS)
+            off, on, *ratio = pair_cells(pairs)
+            report.add(case, off, on, f"{statistics.median(on - off for off, on in pairs):.0f}", *ratio)
+    return report
+
+
+def _program(stack: ExitStack, file: bytes, x: Any, address: str) -> Run:
+    session = stack.enter_context(load(file, address, ways=[Way.PROGRAM]))
+    return partial(session.run, {"x": x})
 
 
 def _add(

@@ -15,6 +15,7 @@ from nnrt_device_service.health.canary_model import first_supported
 from nnrt_device_service.health.speed import product_speed
 from nnrt_device_service.health.telemetry import TelemetryWatch
 from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.isolation.backend import IsolatingBackend, isolated
 from nnrt_device_service.memory.device_memory import DeviceHeap
 from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.models.models import Models
@@ -61,7 +62,7 @@ class Device:
             settings.name.encode()
         except UnicodeEncodeError as error:  # Messages and logs could not contain it.
             raise InvalidParameter(f"{settings.name!r} is not in UTF-8", place="--name") from error
-        self._backend = backend
+        self._backend = isolating = isolated(backend, settings)
         self._settings = settings
         described = described or require_description(backend.describe(), settings.backend)
         if not settings.takes_programs:
@@ -73,7 +74,7 @@ class Device:
         options = (f"{name}={value}" for name, value in sorted(settings.backend_options().items()))
         target = Target.of(described, shlex.join((described.device_name, *options)))
         self.freeing = Freeing(self.threads)
-        self.models = Models(backend, self.info, target, settings, self.gate, self.freeing, self.threads)
+        self.models = Models(isolating, self.info, target, settings, self.gate, self.freeing, self.threads)
         self.audit = AuditLog(settings.audit_log)
         # Refused callers may use half of a host's connections; the rest is for others.
         self.refusals = Refusals(self.audit, settings.connections_of_a_host // 2)
@@ -84,7 +85,7 @@ class Device:
         self._run_limit_bytes = run_bytes = settings.run_bytes or share_bytes
         # Buffers in the device's memory, if the backend offers that.
         self.heap = DeviceHeap(backend.allocate, self.freeing, self.info.device_name)
-        backend.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
+        isolating.start(run_bytes, accepts_programs=bool(described.capabilities.program_formats))
         self._slots = settings.concurrent_runs or backend.concurrent_runs
         self.scheduler = Scheduler(
             self._slots,
@@ -129,6 +130,10 @@ class Device:
             out=self.suspension_reason,
             telemetry=self.telemetry.latest,
         )
+
+    def isolated_bytes(self) -> list[int]:
+        """Return the bytes of memory that each process of a model has."""
+        return self._backend.resident_bytes() if isinstance(self._backend, IsolatingBackend) else []
 
     @property
     def suspension_reason(self) -> str:

@@ -229,6 +229,13 @@ class Settings:
         " who may send them, or every address is loopback or a Unix socket.",
         choices=("auto", "always", "never"),
     )
+    isolate: str = _setting(
+        "auto",
+        "Models that get a process of their own, so that a crash or stuck operator ends no other: programs (files in"
+        " the backend's own format), all, or none. auto: programs where more than one identity may come (--access,"
+        " --tls-client-ca, or an address that other hosts reach), else what the backend wants.",
+        choices=("auto", "programs", "all", "none"),
+    )
     traces: bool = _setting(
         False,
         "Make OpenTelemetry spans of what clients trace; the SDK's variables OTEL_* say where they go. Needs"
@@ -248,7 +255,7 @@ class Settings:
     def takes_programs(self) -> bool:
         """True if clients may send model files in the backend's own format."""
         return self.accept_programs == "always" or (
-            self.accept_programs == "auto" and (bool(self.access) or all(map(_is_on_this_host, self.listen)))
+            self.accept_programs == "auto" and (bool(self.access) or all(map(is_on_this_host, self.listen)))
         )
 
     @property
@@ -279,7 +286,7 @@ class Settings:
     def require_guarded(self, address: str) -> None:
         """Raise InvalidParameter if other hosts can reach an address and clients need neither token nor certificate."""
         is_guarded = self.tls_cert and (self.tls_client_ca or self.access)
-        if not (is_guarded or self.insecure or _is_on_this_host(address)):
+        if not (is_guarded or self.insecure or is_on_this_host(address)):
             raise InvalidParameter(
                 "other hosts can reach it and could use the device; give --tls-cert and --tls-key with"
                 " --access or --tls-client-ca (`nnrt-device keys` makes the files), or --insecure",
@@ -302,7 +309,7 @@ class Settings:
         return options
 
 
-def _is_on_this_host(address: str) -> bool:
+def is_on_this_host(address: str) -> bool:
     """Return whether only processes of this host can reach an address."""
     if address.startswith("unix:"):
         return True

@@ -93,6 +93,9 @@ class DeviceCollector:
         made.gauge("run_memory_bytes", "Memory in use by runs, in bytes.", load.run_bytes)
         made.gauge("run_memory_limit_bytes", "Limit on runs' memory in bytes (--run-bytes).", load.run_limit_bytes)
         _add_residency(made, load.residency)
+        isolated = self._device.isolated_bytes()
+        made.gauge("isolated_models", "Processes of models that have one of their own (--isolate).", len(isolated))
+        made.gauge("isolated_bytes", "Memory that these processes have, in bytes; some of it is shared.", sum(isolated))
         made.batches("batch_rows", "Rows per batch of several runs.", load.batches)
         made.counters(
             "batched_runs", "Runs that were computed in a batch with other runs.", (), {(): float(load.batches.runs)}

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from nnrt_device_service.host.threads import Threads
+from nnrt_device_service.isolation.backend import IsolatingBackend
 from nnrt_device_service.models.compilations import Compilers, Progress
 from nnrt_device_service.models.requests import Build, Notes, Request
 from nnrt_device_service.models.residency import Residency
@@ -53,7 +54,9 @@ class StoredModels:
         self._threads = threads
         # Rules of acceptance besides the backend's. The key includes them, so a stored model has passed these checks.
         capabilities = replace(info.capabilities, program_formats=())
-        self._rules = repr((__version__, settings.tensor_bytes, capabilities)).encode()
+        isolation = backend.isolates if isinstance(backend, IsolatingBackend) else "none"
+        # What a process of its own has exported may be anything: daemons without such processes must not find it.
+        self._rules = repr((__version__, settings.tensor_bytes, capabilities, isolation)).encode()
         self._store: ModelStore | None = None
         if settings.store_dir:
             place = f"--store-dir {settings.store_dir!r}"

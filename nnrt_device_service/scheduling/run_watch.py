@@ -43,7 +43,7 @@ class CompileWatch:
 class RunWatch:
     """Watch that cancels runs that take too long and finds those that don't end.
 
-    A run that is compiling counts as a compilation meanwhile.
+    A run that is compiling counts as a compilation meanwhile. A stuck run with a process of its own ends with that.
     """
 
     def __init__(self, max_run_s: float, stuck_s: float, compile_watch: CompileWatch) -> None:
@@ -67,6 +67,9 @@ class RunWatch:
             return self._compile_watch.end_if_overdue(cancellation, (time.perf_counter_ns() - since_ns) / 1e9)
         on_device_s, overdue_s = cancellation.on_device_s, cancellation.overdue_s
         if self._stuck_s and overdue_s > self._stuck_s:
+            if overdue_s < 2 * self._stuck_s and (elsewhere := cancellation.elsewhere) is not None:
+                elsewhere.kill()
+                return ""
             return (
                 f"{what} that was to stop {overdue_s:.1f} s ago is still on the device, for {on_device_s:.1f} s by now"
             )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Protocol
 
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut
 
@@ -19,8 +20,21 @@ def _nothing() -> None:
     """Do nothing: the listener was called already."""
 
 
+class Elsewhere(Protocol):
+    """Other process that computes a run. The methods raise nothing and don't wait."""
+
+    def cancel(self) -> None:
+        """Ask the process to stop the run."""
+
+    def kill(self) -> None:
+        """End the process, because the run doesn't stop."""
+
+
 class Cancellation:
     """Signal that a run was cancelled or is late, and must stop. A backend checks it at least between operators."""
+
+    # Where the run is computed; None if that is this process. Whoever sets it looks at `is_cancelled` afterwards.
+    elsewhere: "Elsewhere | None" = None
 
     def __init__(self, deadline: float | None = None, reason: NnrtError = _CANCELLED) -> None:
         """Create a signal.
@@ -62,6 +76,8 @@ class Cancellation:
                 listener()
             except BaseException:  # The thread that cancels isn't at fault, and must call the other listeners too.
                 _log.exception("a listener failed to stop a run that was cancelled")
+        if (elsewhere := self.elsewhere) is not None:
+            elsewhere.cancel()
 
     def on_cancel(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Add a listener that the cancelling thread calls once. A cancelled run's listener is called immediately.

@@ -28,10 +28,11 @@ DEFAULT_MAX_TENSOR_BYTES = 1 << 30
 class ModelConfig:
     """Settings of a compilation. The daemon has refused everything that the device's capabilities exclude.
 
-    The last three fields come from the daemon. `max_tensor_bytes`: refuse a run that would make a larger tensor, before
+    The last four fields come from the daemon. `max_tensor_bytes`: refuse a run that would make a larger tensor, before
     allocating it. `accepts_programs`: the parts for `restore` may be a program, see `Backend.load_program`. `is_own`:
     this backend itself exported the parts for `restore`: they come from the daemon's store, or the daemon has signed
-    them because the backend `has_opaque_exports`. Other parts may be anything.
+    them because the backend `has_opaque_exports`. Other parts may be anything. `crashes`: None, or, of a model
+    with a process of its own, which may crash: how many processes have crashed while the backend made it.
     """
 
     enable_float16: bool = False
@@ -41,6 +42,7 @@ class ModelConfig:
     max_tensor_bytes: int = DEFAULT_MAX_TENSOR_BYTES
     accepts_programs: bool = False
     is_own: bool = False
+    crashes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,9 @@ class Backend(ABC):
     has_opaque_exports = False
     # Whether sessions may share a prepared model. Set it to False if a model keeps state of its runs.
     shares_models = True
+    # Models that want a process of their own even if all clients are one identity: none, programs or all. None if no
+    # model can have one: it is forked after `start` and `supported`, and runs get memory of the host only.
+    isolates: str | None = None
 
     @abstractmethod
     def describe(self) -> DeviceInfo:
@@ -337,10 +342,12 @@ class Backend(ABC):
         """
         raise Unsupported("this device takes no model files as they are")
 
-    def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
-        """Return the memory of the host in bytes that `load_program` or `restore` needs besides the parts.
+    def holds_program(self, parts: Sequence[Part]) -> bool:
+        """Return whether `restore` may load a program from these parts; by default, if the device takes programs."""
+        return bool(self.describe().capabilities.program_formats)
 
-        The daemon reserves it before the call, until the call returns.
+    def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
+        """Return the bytes of the host that `load_program` or `restore` needs besides the parts while it is called.
 
         Args:
             parts: The parts to load.

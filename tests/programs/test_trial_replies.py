@@ -15,16 +15,16 @@ from contextlib import closing
 import pytest
 from nnrt_backend_onnxruntime.programs import trials
 from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns
-from nnrt_backend_onnxruntime.programs.trial_process import SEPARATOR, _Server
 from nnrt_backend_onnxruntime.programs.trials import Trial
 
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import NnrtError, OutOfMemory, TimedOut, Unsupported
+from nnrt_hdi.forking import END_S, SEPARATOR, Server
 
 SHAPES = ((2, 3),)
 BOUND = """
-from nnrt_backend_onnxruntime.programs.trial_process import _limit_resources
-_limit_resources(1 << 30, 1)
+from nnrt_hdi.forking import limit_resources
+limit_resources(1 << 30, 1)
 while True:
     pass
 """
@@ -98,7 +98,7 @@ def test_a_host_without_processes_ends_no_other_trial(monkeypatch: pytest.Monkey
     def fork() -> int:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    server = _Server.__new__(_Server)
+    server = Server.__new__(Server)
     server.replies = {}
     ours, theirs = socket.socketpair()
     read, write = os.pipe()
@@ -123,4 +123,4 @@ def test_a_trial_begins_though_nobody_is_told_of_the_network(monkeypatch: pytest
         assert started.process is not None
         assert started.requests is not None
         started.requests.shutdown(socket.SHUT_WR)
-        assert started.process.wait(trials.END_S) == 0
+        assert started.process.wait(END_S) == 0

@@ -13,12 +13,13 @@ from nnrt_backend_onnxruntime.folding import folds_little
 from nnrt_backend_onnxruntime.kernels import Kernels
 from nnrt_backend_onnxruntime.model import OnnxModel, without_large_constants
 from nnrt_backend_onnxruntime.programs import loading as programs
-from nnrt_backend_onnxruntime.programs.trials import CAN_TRY, Trials
+from nnrt_backend_onnxruntime.programs.trials import Trials
 from nnrt_backend_onnxruntime.providers import PROVIDERS, ProviderDevice, load_libraries, present_providers
 from nnrt_backend_onnxruntime.session import NO_FOLDING, limit_memory, open_session, session_options, smallest_session
 from nnrt_backend_onnxruntime.support import node_support
 from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, ModelConfig, PreparedModel, Support
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
+from nnrt_hdi.forking import CAN_FORK
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import inferred_graph, require_fits
 from nnrt_hdi.ops.in_place import in_place
@@ -40,13 +41,14 @@ class OnnxRuntimeBackend(Backend):
         _require_present(device)
         self._device = device
         if device.is_cpu:
+            self.isolates = "none"
             # One run more than there are processors for: it computes while the tensors of another are copied.
             self.concurrent_runs = _processors() // device.threads + 1
         self._kernels = Kernels(device.providers(), device.integers, computes_float16=not device.is_cpu)
         self._support = node_support(device, self._kernels)
         self._deadlines = Deadlines()
         # Other providers' libraries take longer to start in a trial process than most files take to load.
-        self._trials = Trials() if device.is_cpu and CAN_TRY else None
+        self._trials = Trials() if device.is_cpu and CAN_FORK else None
         index = f"-{device.device_index}" if device.device_index else ""
         self._info = DeviceInfo(
             device_name=name or f"onnxruntime-{device.provider}{index}",
@@ -101,12 +103,19 @@ class OnnxRuntimeBackend(Backend):
     ) -> PreparedModel:
         if format != programs.FORMAT:
             raise Unsupported(f"the format is {format!r}; this device takes {programs.FORMAT!r}")
-        return programs.load_program(parts, config, self._device, self._deadlines, progress, self._trials)
+        trials = self._trials if config.crashes is None else None
+        return programs.load_program(
+            parts, config, self._device, self._deadlines, progress, trials, is_optimized=not config.crashes
+        )
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         if programs.is_program(parts):
-            return programs.restore_program(parts, config, self._device, self._deadlines, self._trials)
+            trials = self._trials if config.crashes is None else None
+            return programs.restore_program(parts, config, self._device, self._deadlines, trials)
         return restore(parts, config, self._device, self._deadlines)
+
+    def holds_program(self, parts: Sequence[Part]) -> bool:
+        return programs.may_be_program(parts)
 
     def loading_bytes(self, parts: Sequence[Part], config: ModelConfig) -> int:
         """Return the size of the copy of the parts that a trial process gets, in bytes."""

@@ -31,6 +31,8 @@ class ReferenceBackend(Backend):
     It has no performance modes, because it has only one way to compute.
     """
 
+    isolates = "none"
+
     def __init__(self, name: str = "reference") -> None:
         self._run_bytes = sys.maxsize
         self._info = DeviceInfo(

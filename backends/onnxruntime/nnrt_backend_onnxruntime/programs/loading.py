@@ -143,7 +143,7 @@ def restore_program(
     if not config.accepts_programs:
         raise Unsupported("it holds an ONNX file, which this daemon doesn't take as it is (--accept-programs)")
     about, _ = unpacked(_KIND, parts[0].data)
-    is_optimized = not about.get(_UNOPTIMIZED)
+    is_optimized = not (about.get(_UNOPTIMIZED) or config.crashes)
     try:
         return load_program(
             parts[1:],

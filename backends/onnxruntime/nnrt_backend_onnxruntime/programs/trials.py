@@ -4,22 +4,18 @@ If the process survives, the daemon does the same. A malicious file may control 
 only how it ended.
 """
 
-import logging
 import math
 import os
 import pickle
 import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import accumulate
-from typing import BinaryIO
 
 import onnxruntime
 from nnrt_onnx_lowering.value import AnyArray
@@ -27,36 +23,25 @@ from nnrt_onnx_lowering.value import AnyArray
 from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, describe_run
 from nnrt_backend_onnxruntime.programs.trial_process import (
     HEADER_BYTES,
-    ISOLATED,
     MAX_MESSAGE_BYTES,
     MOST_CPU_S,
     REFUSED,
-    SEPARATOR,
     Request,
 )
 from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import OperationFailed, OutOfMemory, TimedOut, Unsupported
+from nnrt_hdi.forking import SEPARATOR, ForkServer
 from nnrt_hdi.tensor import Array, flat_bytes
 
-_log = logging.getLogger(__name__)
-
-CAN_TRY = sys.platform == "linux"
 # The limit of a trial's duration: it may also have to wait for a processor.
 MOST_S = 4 * MOST_CPU_S
 _POLL_S = 0.25
 _ALIGNMENT = 64
-END_S = 30.0
 # The number of programs whose trials are remembered.
 _MOST_PROGRAMS = 256
-_START = (
-    "import sys; sys.path[:] = sys.argv[2:];"
-    " from nnrt_backend_onnxruntime.programs.trial_process import serve; serve(*map(int, sys.argv[1].split(',')))"
-)
-_KEPT_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
-# A process that forks must have no other threads: not numpy's, and not those of ONNX Runtime's telemetry.
-_SET_VARIABLES = {"OPENBLAS_NUM_THREADS": "1", "ORT_DISABLE_TELEMETRY": "1"}
+_ENTRY = "nnrt_backend_onnxruntime.programs.trial_process:prepare"
 
 
 class Crashed(Unsupported, code=Unsupported.code, status=Unsupported.grpc_status):
@@ -75,27 +60,16 @@ class Refused(OperationFailed, code=OperationFailed.code, status=OperationFailed
         self.text = text
 
 
-class Trials:
-    """Owner of the process in which programs are tried. All methods are thread-safe."""
+class Trials(ForkServer):
+    """Server of the processes in which programs are tried. All methods are thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.process: subprocess.Popen[bytes] | None = None
-        self.requests: socket.socket | None = None
+        super().__init__(_ENTRY, "", "ONNX files are tried")
+        self._known_lock = threading.Lock()
         # The memory in bytes that the daemon's runs may take together.
         self.run_bytes = 0
         # The trials of the latest programs, by the digest of what a program is loaded from.
         self.known_runs: OrderedDict[bytes, FirstRuns] = OrderedDict()
-
-    @property
-    def pid(self) -> int | None:
-        """The process id, or None if the process isn't running."""
-        return self.process.pid if self.process is not None and self.process.poll() is None else None
-
-    def start(self) -> None:
-        """Start the process. Returns before it is ready."""
-        with self._lock:
-            self._start_process()
 
     def begin(
         self,
@@ -137,72 +111,18 @@ class Trials:
             for data, offset in zip(arrays, offsets[1:], strict=True):
                 _write(memory, data, start + offset)
             place = "" if inputs is None else describe_run([array.shape for array in inputs.values()])
-            return Trial(self._request(memory), place)
+            return Trial(self.request([memory]), place)
         finally:
             os.close(memory)
 
     def first_runs(self, source: bytes, is_never_empty: bool) -> FirstRuns:
         """Return the trials of a program's runs. `source` is the digest of the data that the program is loaded from."""
-        with self._lock:
+        with self._known_lock:
             first_runs = self.known_runs.pop(source, None) or FirstRuns(is_never_empty)
             self.known_runs[source] = first_runs
             while len(self.known_runs) > _MOST_PROGRAMS:
                 self.known_runs.popitem(last=False)
         return first_runs
-
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            if self.requests is not None:
-                self.requests.close()
-            if self.process is not None:
-                with suppress(subprocess.TimeoutExpired):
-                    self.process.wait(END_S)
-                self.process.kill()
-                self.process.wait()
-            self.process = self.requests = None
-
-    def _request(self, memory: int) -> socket.socket:
-        """Request a trial, and return the socket on which the answer comes."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            for is_last in (False, True):
-                with self._lock:
-                    requests = self._start_process()
-                    try:
-                        socket.send_fds(requests, [b"?"], [memory, theirs.fileno()])
-                    except OSError:  # The process has been killed.
-                        requests.close()
-                        self.requests = None
-                        if is_last:
-                            ours.close()
-                            raise
-                    else:
-                        break
-        return ours
-
-    def _start_process(self) -> socket.socket:
-        if self.requests is not None:
-            if self.pid is not None:
-                return self.requests
-            self.requests.close()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        reader, writer = map(os.fdopen, os.pipe(), ("rb", "wb"))
-        with theirs, writer:
-            ends = theirs.fileno(), writer.fileno()
-            self.process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", "-c", _START, ",".join(map(str, ends)), *sys.path],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=ends,
-                env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | _SET_VARIABLES,
-            )
-        self.requests = ours
-        try:
-            threading.Thread(target=_log_isolation, args=(reader,), name="nnrt-onnxruntime-trials", daemon=True).start()
-        except RuntimeError:  # No thread is left. Nothing is logged.
-            reader.close()
-        return ours
 
 
 class Trial(Closable):
@@ -285,16 +205,6 @@ class Trial(Closable):
                 " have the daemon use another version of ONNX Runtime",
                 place=self.place,
             )
-
-
-def _log_isolation(report: BinaryIO) -> None:
-    """Log whether the process has left the network, as soon as it reports that."""
-    with report:
-        result = report.read().decode()
-    if result == ISOLATED:
-        _log.info("ONNX files are tried in a process without network")
-    elif result:
-        _log.warning("ONNX files are tried in a process that can't leave the network: %s", result)
 
 
 def _aligned(size_bytes: int) -> int:
