@@ -113,8 +113,8 @@ class StoredModels:
         shown = recipe.key[:SHOWN_KEY]
         with ExitStack() as undo, ExitStack() as meanwhile:
             meanwhile.enter_context(self._compilers.turn(session, build.config.priority, progress))
+            making.begin_work(entry.size_bytes)
             try:
-                making.begin_work(entry.size_bytes)
                 # Keep the constants: making room must not drop what a compilation would need.
                 meanwhile.enter_context(session.constants.keeping(build.request.named_constants()))
                 session.reserve_for_model(entry.size_bytes, undo)

@@ -87,7 +87,8 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     ) -> prepared_model_pb2.GetInputDimRangesReply:
         add_log_fields({"model": request.model_id})
         cancellation = Cancellation()
-        context.add_callback(cancellation.cancel)
+        if not context.add_callback(cancellation.cancel):  # The call has ended already.
+            cancellation.cancel()
         with session_of(self._device, context).model(request.model_id).used(cancellation) as model:
             return wire.dim_ranges_message(model.shared.prepared.input_ranges())
 
