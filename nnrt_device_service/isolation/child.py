@@ -86,9 +86,17 @@ def _serve(backend: Backend, descriptors: Sequence[int]) -> int:
             number, call = CONTROL.unpack(message)
             if fds:
                 channels[number] = _Channel(child, *fds)
-                threading.Thread(target=channels[number].serve, daemon=True).start()
-            else:
-                channels[number].cancel(call)
+                threading.Thread(target=_serve_channel, args=(channels, number), daemon=True).start()
+            elif (channel := channels.get(number)) is not None:
+                channel.cancel(call)
+
+
+def _serve_channel(channels: dict[int, "_Channel"], number: int) -> None:
+    """Serve a channel until the daemon closes it, and give its memory back."""
+    try:
+        channels[number].serve()
+    finally:
+        del channels[number]
 
 
 class _Child:

@@ -159,6 +159,15 @@ def test_outputs_find_room(loaded: Loaded) -> None:
         np.testing.assert_array_equal(given, fresh)
 
 
+def test_large_runs_leave_no_memory_in_the_process(loaded: Loaded, backend: Backend) -> None:
+    assert isinstance(backend, IsolatingBackend)
+    model, x = loaded(COUNTED.SerializeToString()), np.zeros((1, 1 << 23), "f4")
+    (before,) = backend.resident_bytes()
+    for _ in range(4):
+        model.run([x], Cancellation())
+    until(lambda: backend.resident_bytes()[0] < before + 2 * x.nbytes)
+
+
 def test_memory_of_runs_is_bounded(loaded: Loaded) -> None:
     model = loaded(COUNTED.SerializeToString())
     with pytest.raises(NnrtError, match=r"--run-bytes|smaller batches"):
