@@ -25,7 +25,7 @@ Progress = Callable[[float], None]
 
 # Bytes of memory that a channel keeps for its next call.
 _KEPT_BYTES = 1 << 24
-# Most bytes of JSON, and of a layout.
+# Most bytes of JSON.
 _MOST_JSON_BYTES = 1 << 24
 _POLL_MS = 250
 _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
@@ -59,7 +59,7 @@ class Channel:
         self._calls = self._size_bytes = 0
         # Whether no call is under way.
         self.is_idle = True
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = socket_pair()
         try:
             with theirs:
                 opened = CONTROL.pack(number, 0)
@@ -97,6 +97,7 @@ class Channel:
         cancellation: Cancellation,
         outputs: Sequence[Array | None],
         known_bytes: int,
+        output_count: int,
     ) -> tuple[list[Array], Any]:
         """Run the model.
 
@@ -106,6 +107,7 @@ class Channel:
             cancellation: As for `PreparedModel.run`.
             outputs: As for `PreparedModel.run`.
             known_bytes: Bytes of the outputs as far as known.
+            output_count: Number of the outputs.
 
         Returns:
             The outputs, and the JSON that came with them.
@@ -122,7 +124,7 @@ class Channel:
             count, more = self._call(kind, deadline, len(layout.head), layout.end, cancellation=cancellation)
         finally:
             cancellation.elsewhere = None
-        head = self._copy(layout.end, count, _MOST_JSON_BYTES)
+        head = self._copy(layout.end, count, output_count * messages.MOST_SPEC_BYTES)
         key = layout, head, more
         if (views := self._answers.get(key)) is None:
             try:
@@ -264,9 +266,21 @@ class Channel:
         self._release(0, memoryview(b""))
 
 
-def _send(to: socket.socket, message: bytes, *fds: int) -> None:
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets of packets. Raises OutOfMemory if no descriptor is left."""
     try:
-        socket.send_fds(to, [message], fds) if fds else to.send(message)
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise OutOfMemory(f"the daemon's host has nothing left for a channel ({error.strerror})") from error
+
+
+def _send(to: socket.socket, message: bytes, *fds: int) -> None:
+    """Send a message, and don't wait: a process that works as it should has read those before."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+    try:
+        to.sendmsg([message], rights, socket.MSG_DONTWAIT)
+    except BlockingIOError as error:
+        raise ProcessEnded("it reads no messages") from error
     except OSError as error:
         raise ProcessHadEnded from error
 
