@@ -237,9 +237,11 @@ class Server:
         if pid == 0:
             status = 1
             try:
-                for other in (self._requests, *self.replies.values()):
+                wakes = signal.set_wakeup_fd(-1)
+                for other in (self._requests, self._selector, *self.replies.values()):
                     other.close()
-                signal.set_wakeup_fd(-1)
+                for descriptor in (self._woken, wakes):  # With them it could keep the server from hearing of ends.
+                    os.close(descriptor)
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 status = self._work(descriptors)
             finally:
