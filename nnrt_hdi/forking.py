@@ -238,8 +238,9 @@ class Server:
             status = 1
             try:
                 wakes = signal.set_wakeup_fd(-1)
-                for other in (self._requests, self._selector, *self.replies.values()):
+                for other in (self._requests, *self.replies.values()):
                     other.close()
+                self._selector.close()
                 for descriptor in (self._woken, wakes):  # With them it could keep the server from hearing of ends.
                     os.close(descriptor)
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -99,7 +99,7 @@ class IsolatingBackend(Backend):
     def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
         self._run_bytes = run_bytes
         # Memory of channels, in which inputs and outputs of runs lie.
-        self._budget = MemoryBudget(run_bytes, whose="all isolated models'", setting="--run-bytes")
+        self.budget = MemoryBudget(run_bytes, whose="all isolated models'", setting="--run-bytes")
         about = {
             "backend": self._settings.backend,
             "options": self._settings.backend_options(),
@@ -133,7 +133,7 @@ class IsolatingBackend(Backend):
             Origins(way, about, config, room_bytes),
             parts,
             self._server,
-            self._budget,
+            self.budget,
             self._backend.describe().device_name,
             self._settings,
         )

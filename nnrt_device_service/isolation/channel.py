@@ -104,7 +104,7 @@ class Channel:
         Args:
             kind: RUN or PROFILE.
             inputs: As for `PreparedModel.run`.
-            cancellation: As for `PreparedModel.run`.
+            cancellation: As for `PreparedModel.run`. The caller resets its `elsewhere`.
             outputs: As for `PreparedModel.run`.
             known_bytes: Bytes of the outputs as far as known.
             output_count: Number of the outputs.
@@ -118,12 +118,9 @@ class Channel:
             ModelFault: The model raised another exception.
         """
         layout = self._write(inputs, known_bytes)
-        cancellation.elsewhere = self
-        try:
-            deadline = math.inf if cancellation.deadline is None else cancellation.deadline
-            count, more = self._call(kind, deadline, len(layout.head), layout.end, cancellation=cancellation)
-        finally:
-            cancellation.elsewhere = None
+        cancellation.elsewhere = _Call(self, self._calls + 1)
+        deadline = math.inf if cancellation.deadline is None else cancellation.deadline
+        count, more = self._call(kind, deadline, len(layout.head), layout.end, cancellation=cancellation)
         head = self._copy(layout.end, count, output_count * messages.MOST_SPEC_BYTES)
         key = layout, head, more
         if (views := self._answers.get(key)) is None:
@@ -164,7 +161,7 @@ class Channel:
         self.is_idle = False
         _send(self._socket, MESSAGE.pack(kind, deadline, count, self._calls))
         if cancellation is not None and cancellation.is_cancelled:
-            self.cancel()
+            self.cancel(self._calls)
         done = 0.0
         while True:
             if progress is not None:
@@ -193,10 +190,10 @@ class Channel:
         while not poll.poll(_POLL_MS):
             progress(done)
 
-    def cancel(self) -> None:
-        """Tell the process that the run is cancelled. Any thread may call this; it doesn't wait."""
+    def cancel(self, call: int) -> None:
+        """Tell the process that the run of a call is cancelled. Any thread may call this; it doesn't wait."""
         with suppress(OSError):  # It has ended; or it reads nothing, and will be ended.
-            self._control.send(CONTROL.pack(self._number, self._calls), socket.MSG_DONTWAIT)
+            self._control.send(CONTROL.pack(self._number, call), socket.MSG_DONTWAIT)
 
     def _error(self, count: int) -> Exception:
         """Return the error that the process reports."""
@@ -264,6 +261,22 @@ class Channel:
         """Give the memory back. Idempotent."""
         self._socket.close()
         self._release(0, memoryview(b""))
+
+
+class _Call:
+    """Call of a channel that is a run. The channel may have another one already."""
+
+    __slots__ = ("_channel", "_number")
+
+    def __init__(self, channel: Channel, number: int) -> None:
+        self._channel = channel
+        self._number = number
+
+    def cancel(self) -> None:
+        self._channel.cancel(self._number)
+
+    def kill(self) -> None:
+        self._channel.kill()
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:

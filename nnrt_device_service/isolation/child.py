@@ -165,7 +165,7 @@ class _Channel:
         self._cancelled = 0
 
     def cancel(self, call: int) -> None:
-        self._cancelled = call
+        self._cancelled = max(self._cancelled, call)
         current, cancellation = self._current
         if current == call:
             cancellation.cancel()

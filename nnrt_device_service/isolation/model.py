@@ -84,6 +84,9 @@ class IsolatedModel(PreparedModel):
         except NnrtError:
             cancellation.check()  # The reason of a cancellation is known here.
             raise
+        finally:
+            # Not before: a run whose process was killed for another one must not count as stuck.
+            cancellation.elsewhere = None
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         # As in `RunKinds`, a few integers may decide shapes; but not those of a program before its run.

@@ -182,7 +182,7 @@ def test_large_runs_leave_no_memory_in_the_process(loaded: Loaded, backend: Back
 
 def test_models_without_runs_give_memory_up(loaded: Loaded, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(backend, IsolatingBackend)
-    monkeypatch.setattr(backend._budget, "limit_bytes", 1 << 25)
+    monkeypatch.setattr(backend.budget, "limit_bytes", 1 << 25)
     x = np.zeros((1, 1 << 21), "f4")
     for model in [loaded(COUNTED.SerializeToString()) for _ in range(3)]:
         assert model.run([x], Cancellation())[0].shape == (2, 0)
