@@ -84,7 +84,7 @@ class ForkServer:
             self._start_process()
 
     def request(self, descriptors: Sequence[int]) -> socket.socket:
-        """Have a process forked that gets these descriptors, which stay the caller's.
+        """Ask the server to fork a process with these descriptors, which stay the caller's.
 
         Returns:
             A socket. It gets what the process writes, SEPARATOR and the exit status. Closing it ends the process.

@@ -217,7 +217,7 @@ class Channel:
         return bytes(self._memory[start : start + count])
 
     def _grow(self, size_bytes: int, end: int) -> None:
-        """Give the process more memory for its reply, with the bytes up to `end`; or tell it that there is none."""
+        """Allocate more memory for the reply, copy the bytes up to `end`, and send it; or reply that there is none."""
         former = self._memory
         try:
             self._replace(max(size_bytes, end))
@@ -258,7 +258,7 @@ class Channel:
             self._budget.release(former_bytes)
 
     def close(self) -> None:
-        """Give the memory back. Idempotent."""
+        """Release the memory. Idempotent."""
         self._socket.close()
         self._release(0, memoryview(b""))
 

@@ -46,7 +46,7 @@ _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """What a model is made of. Memory has its length, it, pickled, and then the parts.
+    """Request for a model. The memory has the length of its pickle, the pickle, and the parts.
 
     `way` is the method of Backend: prepare, with `about` the graph as JSON; load_program, with `about` the format; or
     restore.

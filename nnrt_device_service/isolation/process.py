@@ -120,13 +120,13 @@ class ModelProcess(Closable):
         return not (self._had_several or self.ended_for or status in (None, -signal.SIGKILL))
 
     def end(self, why: str = "") -> None:
-        """Have the process killed. Any thread may call this; it doesn't wait."""
+        """Ask the server to kill the process. Any thread may call this; it doesn't wait."""
         self.ended_for = self.ended_for or why
         with suppress(OSError):
             self._end.shutdown(socket.SHUT_WR)
 
     def end_stuck(self) -> None:
-        """Have the process killed, because a run in it doesn't end."""
+        """Ask the server to kill the process, because a run in it doesn't end."""
         self.end("a run did not stop within --stuck-s")
 
     def _reported_status(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What an isolated model is made of, in shared memory, for each process that the model has."""
+"""Parts of an isolated model in shared memory, of which each of its processes makes the model."""
 
 import fcntl
 import logging
@@ -142,7 +142,7 @@ class Source(Closable):
                 raise
 
     def close(self) -> None:
-        """Give the memory back when nobody has a view of the parts any more. Idempotent."""
+        """Release the memory, which lasts while anybody has a view of the parts. Idempotent."""
         memory, self._memory, self.parts = self._memory, -1, []
         if memory >= 0:
             os.close(memory)
