@@ -84,7 +84,7 @@ class ForkServer:
             self._start_process()
 
     def request(self, descriptors: Sequence[int]) -> socket.socket:
-        """Have a process forked that gets these descriptors, which stay the caller's.
+        """Ask the server to fork a process with these descriptors, which stay the caller's.
 
         Returns:
             A socket. It gets what the process writes, SEPARATOR and the exit status. Closing it ends the process.
@@ -237,9 +237,12 @@ class Server:
         if pid == 0:
             status = 1
             try:
+                wakes = signal.set_wakeup_fd(-1)
                 for other in (self._requests, *self.replies.values()):
                     other.close()
-                signal.set_wakeup_fd(-1)
+                self._selector.close()
+                for descriptor in (self._woken, wakes):  # With them it could keep the server from hearing of ends.
+                    os.close(descriptor)
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 status = self._work(descriptors)
             finally:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from nnrt_device_service.isolation.child import ENTRY, Origins
 from nnrt_device_service.isolation.model import IsolatedModel
-from nnrt_device_service.isolation.source import Source
+from nnrt_device_service.isolation.source import Source, in_time
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.settings import Settings, is_on_this_host
 from nnrt_hdi.backend import Backend, DeviceInfo, ModelConfig, PreparedModel, Support
@@ -50,6 +50,11 @@ def _usual(settings: Settings) -> str:
     return "none" if is_one else "programs"
 
 
+def _restore_s(settings: Settings) -> float:
+    """Return the seconds that a process gets to restore a model, before the daemon counts as stuck; 0: no limit."""
+    return settings.max_run_s + settings.stuck_s / 2 if settings.max_run_s and settings.stuck_s else 0.0
+
+
 class IsolatingBackend(Backend):
     """Backend of another one's device. It makes programs, or all models, in processes of their own."""
 
@@ -78,7 +83,7 @@ class IsolatingBackend(Backend):
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         if not self._is_isolated(parts):
             return self._backend.restore(parts, config)
-        return self._isolated("restore", "", parts, config, lambda fraction: None)
+        return self._isolated("restore", "", parts, config, in_time(_restore_s(self._settings)))
 
     def load_program(
         self, format: str, parts: Sequence[Part], config: ModelConfig, progress: Callable[[float], None]
@@ -94,7 +99,7 @@ class IsolatingBackend(Backend):
     def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
         self._run_bytes = run_bytes
         # Memory of channels, in which inputs and outputs of runs lie.
-        self._budget = MemoryBudget(run_bytes, whose="all isolated models'", setting="--run-bytes")
+        self.budget = MemoryBudget(run_bytes, whose="all isolated models'", setting="--run-bytes")
         about = {
             "backend": self._settings.backend,
             "options": self._settings.backend_options(),
@@ -128,9 +133,9 @@ class IsolatingBackend(Backend):
             Origins(way, about, config, room_bytes),
             parts,
             self._server,
-            self._budget,
+            self.budget,
             self._backend.describe().device_name,
-            self._settings.max_compile_s,
+            self._settings,
         )
         try:
             is_program = way == "load_program" or (way == "restore" and self._backend.holds_program(parts))

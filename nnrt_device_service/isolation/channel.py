@@ -25,7 +25,7 @@ Progress = Callable[[float], None]
 
 # Bytes of memory that a channel keeps for its next call.
 _KEPT_BYTES = 1 << 24
-# Most bytes of JSON, and of a layout.
+# Most bytes of JSON.
 _MOST_JSON_BYTES = 1 << 24
 _POLL_MS = 250
 _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
@@ -59,7 +59,7 @@ class Channel:
         self._calls = self._size_bytes = 0
         # Whether no call is under way.
         self.is_idle = True
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = socket_pair()
         try:
             with theirs:
                 opened = CONTROL.pack(number, 0)
@@ -97,15 +97,17 @@ class Channel:
         cancellation: Cancellation,
         outputs: Sequence[Array | None],
         known_bytes: int,
+        output_count: int,
     ) -> tuple[list[Array], Any]:
         """Run the model.
 
         Args:
             kind: RUN or PROFILE.
             inputs: As for `PreparedModel.run`.
-            cancellation: As for `PreparedModel.run`.
+            cancellation: As for `PreparedModel.run`. The caller resets its `elsewhere`.
             outputs: As for `PreparedModel.run`.
             known_bytes: Bytes of the outputs as far as known.
+            output_count: Number of the outputs.
 
         Returns:
             The outputs, and the JSON that came with them.
@@ -116,13 +118,10 @@ class Channel:
             ModelFault: The model raised another exception.
         """
         layout = self._write(inputs, known_bytes)
-        cancellation.elsewhere = self
-        try:
-            deadline = math.inf if cancellation.deadline is None else cancellation.deadline
-            count, more = self._call(kind, deadline, len(layout.head), layout.end, cancellation=cancellation)
-        finally:
-            cancellation.elsewhere = None
-        head = self._copy(layout.end, count, _MOST_JSON_BYTES)
+        cancellation.elsewhere = _Call(self, self._calls + 1)
+        deadline = math.inf if cancellation.deadline is None else cancellation.deadline
+        count, more = self._call(kind, deadline, len(layout.head), layout.end, cancellation=cancellation)
+        head = self._copy(layout.end, count, output_count * messages.MOST_SPEC_BYTES)
         key = layout, head, more
         if (views := self._answers.get(key)) is None:
             try:
@@ -162,7 +161,7 @@ class Channel:
         self.is_idle = False
         _send(self._socket, MESSAGE.pack(kind, deadline, count, self._calls))
         if cancellation is not None and cancellation.is_cancelled:
-            self.cancel()
+            self.cancel(self._calls)
         done = 0.0
         while True:
             if progress is not None:
@@ -191,10 +190,10 @@ class Channel:
         while not poll.poll(_POLL_MS):
             progress(done)
 
-    def cancel(self) -> None:
-        """Tell the process that the run is cancelled. Any thread may call this; it doesn't wait."""
+    def cancel(self, call: int) -> None:
+        """Tell the process that the run of a call is cancelled. Any thread may call this; it doesn't wait."""
         with suppress(OSError):  # It has ended; or it reads nothing, and will be ended.
-            self._control.send(CONTROL.pack(self._number, self._calls), socket.MSG_DONTWAIT)
+            self._control.send(CONTROL.pack(self._number, call), socket.MSG_DONTWAIT)
 
     def _error(self, count: int) -> Exception:
         """Return the error that the process reports."""
@@ -218,7 +217,7 @@ class Channel:
         return bytes(self._memory[start : start + count])
 
     def _grow(self, size_bytes: int, end: int) -> None:
-        """Give the process more memory for its reply, with the bytes up to `end`; or tell it that there is none."""
+        """Allocate more memory for the reply, copy the bytes up to `end`, and send it; or reply that there is none."""
         former = self._memory
         try:
             self._replace(max(size_bytes, end))
@@ -259,14 +258,42 @@ class Channel:
             self._budget.release(former_bytes)
 
     def close(self) -> None:
-        """Give the memory back. Idempotent."""
+        """Release the memory. Idempotent."""
         self._socket.close()
         self._release(0, memoryview(b""))
 
 
-def _send(to: socket.socket, message: bytes, *fds: int) -> None:
+class _Call:
+    """Call of a channel that is a run. The channel may have another one already."""
+
+    __slots__ = ("_channel", "_number")
+
+    def __init__(self, channel: Channel, number: int) -> None:
+        self._channel = channel
+        self._number = number
+
+    def cancel(self) -> None:
+        self._channel.cancel(self._number)
+
+    def kill(self) -> None:
+        self._channel.kill()
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets of packets. Raises OutOfMemory if no descriptor is left."""
     try:
-        socket.send_fds(to, [message], fds) if fds else to.send(message)
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise OutOfMemory(f"the daemon's host has nothing left for a channel ({error.strerror})") from error
+
+
+def _send(to: socket.socket, message: bytes, *fds: int) -> None:
+    """Send a message, and don't wait: a process that works as it should has read those before."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+    try:
+        to.sendmsg([message], rights, socket.MSG_DONTWAIT)
+    except BlockingIOError as error:
+        raise ProcessEnded("it reads no messages") from error
     except OSError as error:
         raise ProcessHadEnded from error
 

@@ -46,7 +46,7 @@ _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """What a model is made of. Memory has its length, it, pickled, and then the parts.
+    """Request for a model. The memory has the length of its pickle, the pickle, and the parts.
 
     `way` is the method of Backend: prepare, with `about` the graph as JSON; load_program, with `about` the format; or
     restore.
@@ -86,9 +86,17 @@ def _serve(backend: Backend, descriptors: Sequence[int]) -> int:
             number, call = CONTROL.unpack(message)
             if fds:
                 channels[number] = _Channel(child, *fds)
-                threading.Thread(target=channels[number].serve, daemon=True).start()
-            else:
-                channels[number].cancel(call)
+                threading.Thread(target=_serve_channel, args=(channels, number), daemon=True).start()
+            elif (channel := channels.get(number)) is not None:
+                channel.cancel(call)
+
+
+def _serve_channel(channels: dict[int, "_Channel"], number: int) -> None:
+    """Serve a channel until the daemon closes it, and give its memory back."""
+    try:
+        channels[number].serve()
+    finally:
+        del channels[number]
 
 
 class _Child:
@@ -157,7 +165,7 @@ class _Channel:
         self._cancelled = 0
 
     def cancel(self, call: int) -> None:
-        self._cancelled = call
+        self._cancelled = max(self._cancelled, call)
         current, cancellation = self._current
         if current == call:
             cancellation.cancel()

@@ -33,6 +33,8 @@ NUMBERS = [each.name for each in fields(Sizes) if each.name != "outputs"]
 LEAST_BYTES = 1 << 16
 # Characters of an error's texts; JSON has up to six bytes for each.
 MOST_TEXT = LEAST_BYTES // 16
+# Bytes of a tensor in the head of a layout.
+MOST_SPEC_BYTES = 8 * (2 + MAX_RANK)
 _MOST_REMEMBERED = 64
 _ALIGNMENT = 64
 

@@ -26,8 +26,6 @@ _log = logging.getLogger(__name__)
 MOST_ENDS = 20
 WINDOW_S = 60.0
 _POLL_S = 0.25
-# Seconds until a process must have said how much a run takes.
-_SIZES_S = 10.0
 ResultT = TypeVar("ResultT")
 
 
@@ -79,13 +77,16 @@ class IsolatedModel(PreparedModel):
     ) -> tuple[list[Array], Any]:
         try:
             return self._call(
-                lambda channel: channel.run(kind, inputs, cancellation, outputs, self._known_bytes),
+                lambda channel: channel.run(kind, inputs, cancellation, outputs, self._known_bytes, len(self.outputs)),
                 cancellation,
                 inputs,
             )
         except NnrtError:
             cancellation.check()  # The reason of a cancellation is known here.
             raise
+        finally:
+            # Not before: a run whose process was killed for another one must not count as stuck.
+            cancellation.elsewhere = None
 
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         # As in `RunKinds`, a few integers may decide shapes; but not those of a program before its run.
@@ -94,15 +95,33 @@ class IsolatedModel(PreparedModel):
             few = (array for array in inputs if array.dtype.kind != "f" and array.nbytes <= INLINE_CONSTANT_BYTES)
             key += tuple(array.tobytes() for array in few)
         if (sizes := self._sizes.get(key)) is None:
-            limit = in_time(_SIZES_S)
-            (outputs, numbers), _ = self._call(
-                lambda channel: channel.ask(SIZES, progress=limit, inputs=inputs), Cancellation(), inputs
-            )
-            sizes = _understood(
-                lambda: Sizes(tuple(map(read_spec, outputs)), **{name: max(int(numbers[name]), 0) for name in NUMBERS})
-            )
-            remember(self._sizes, key, sizes)
+            if (answer := self._ask_sizes(inputs)) is None:
+                return super().sizes(inputs)
+
+            def read() -> Sizes:
+                outputs, numbers = answer
+                return Sizes(tuple(map(read_spec, outputs)), **{name: max(int(numbers[name]), 0) for name in NUMBERS})
+
+            sizes = remember(self._sizes, key, _understood(read))
         return sizes
+
+    def _ask_sizes(self, inputs: Sequence[Array]) -> Any:
+        """Return what the process says of a run, or None if it has ended.
+
+        This starts no process: the run that follows does, and can be cancelled meanwhile.
+        """
+        process, channel = self.process, None
+        if not process.is_ready:
+            return None
+        try:
+            channel = process.take()
+            return channel.ask(SIZES, progress=in_time(self._source.sizes_s), inputs=inputs)[0]
+        except ProcessEnded as error:
+            self._failure(process, error, inputs)
+            return None
+        finally:
+            if channel is not None:
+                process.put(channel)
 
     def export(self) -> list[Part]:
         limit = in_time(self._source.most_s)
@@ -225,7 +244,7 @@ def _understood(read: Callable[[], ResultT]) -> ResultT:
     """Return what `read` makes of an answer. Raise UnavailableDevice if the process has answered nonsense."""
     try:
         return read()
-    except (LookupError, TypeError, ValueError, NnrtError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, NnrtError) as error:
         raise UnavailableDevice(f"the process of the model gave a wrong answer ({type(error).__name__})") from error
 
 

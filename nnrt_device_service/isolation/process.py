@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from nnrt_device_service.isolation.channel import Channel, Progress
+from nnrt_device_service.isolation.channel import Channel, Progress, socket_pair
 from nnrt_device_service.isolation.messages import LOAD
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_hdi.closable import Closable
@@ -30,15 +30,19 @@ class ModelProcess(Closable):
 
     def __init__(self, server: ForkServer, memory: int, budget: MemoryBudget) -> None:
         """Start a process for what `memory` describes. Raises OutOfMemory if the host has nothing left for it."""
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, theirs = socket_pair()
         try:
             with theirs:
                 self._end = server.request([memory, theirs.fileno()])
-        except OSError as error:
+        except BaseException as error:
             self._control.close()
+            if not isinstance(error, OSError):
+                raise
             raise OutOfMemory(f"the daemon's host has nothing left for a process ({error.strerror})") from error
         self.server = server
-        self._budget = budget
+        # Its part of the memory of channels, of which others get what lies in channels that no run has.
+        self._budget = MemoryBudget(budget.limit_bytes, budget)
+        self._budget.on_shortage(self._close_channel)
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._channels: set[Channel] = set()
@@ -86,6 +90,16 @@ class ModelProcess(Closable):
         self._channels.discard(channel)
         channel.close()
 
+    def _close_channel(self) -> bool:
+        """Close the channel that was used first of those that no run has; return False if there is none."""
+        try:
+            channel = self._free.pop(0)
+        except IndexError:
+            return False
+        self._channels.discard(channel)
+        channel.close()
+        return True
+
     def note_end(self) -> int | None:
         """Note that a call found that the process has ended, or must end; return its exit status, if it is known."""
         with self._lock:
@@ -106,13 +120,13 @@ class ModelProcess(Closable):
         return not (self._had_several or self.ended_for or status in (None, -signal.SIGKILL))
 
     def end(self, why: str = "") -> None:
-        """Have the process killed. Any thread may call this; it doesn't wait."""
+        """Ask the server to kill the process. Any thread may call this; it doesn't wait."""
         self.ended_for = self.ended_for or why
         with suppress(OSError):
             self._end.shutdown(socket.SHUT_WR)
 
     def end_stuck(self) -> None:
-        """Have the process killed, because a run in it doesn't end."""
+        """Ask the server to kill the process, because a run in it doesn't end."""
         self.end("a run did not stop within --stuck-s")
 
     def _reported_status(self) -> int | None:
@@ -127,8 +141,7 @@ class ModelProcess(Closable):
         """End the process, and give its memory back. Idempotent."""
         self.end()
         self.is_ready = False
-        while self._free:
-            self._free.pop().close()
+        self._budget.close()
         self._control.close()
         self._end.close()
 

@@ -1,4 +1,4 @@
-"""What an isolated model is made of, in shared memory, for each process that the model has."""
+"""Parts of an isolated model in shared memory, of which each of its processes makes the model."""
 
 import fcntl
 import logging
@@ -14,9 +14,10 @@ from typing import Any
 
 from nnrt_device_service.isolation.channel import ProcessEnded, Progress
 from nnrt_device_service.isolation.child import HEADER_BYTES, Origins
-from nnrt_device_service.isolation.messages import aligned
+from nnrt_device_service.isolation.messages import MOST_TEXT, aligned
 from nnrt_device_service.isolation.process import ModelProcess, ending
 from nnrt_device_service.memory.memory_budget import MemoryBudget
+from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import DimRange
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, TimedOut, Unsupported
@@ -35,6 +36,7 @@ _STEP_BYTES = 1 << 22
 _PROCESS_BYTES = 1 << 24
 _MOST_KEPT_BYTES = 1 << 62
 _MOST_NOTES = 16
+_SIZES_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,19 @@ class Source(Closable):
         server: ForkServer,
         budget: MemoryBudget,
         device_name: str,
-        most_s: float,
+        settings: Settings,
     ) -> None:
-        """Copy the parts to shared memory. `most_s` are the seconds that making the model may take; 0: no limit.
+        """Copy the parts to shared memory.
 
         Raises OutOfMemory if the host has nothing left, and what reading the parts raises.
         """
         self._server = server
         self._budget = budget
         self._device_name = device_name
-        self.most_s = most_s
+        # Seconds that making the model, or exporting it, may take; 0: no limit.
+        self.most_s = settings.max_compile_s
+        # Seconds until a process must have said how much a run takes: before the daemon counts as stuck.
+        self.sizes_s = min(_SIZES_S, settings.stuck_s / 2 or _SIZES_S)
         # In how many processes making the model has crashed.
         self._crashes = 0
         *offsets, size_bytes = accumulate((aligned(part.size_bytes) for part in parts), initial=0)
@@ -137,7 +142,7 @@ class Source(Closable):
                 raise
 
     def close(self) -> None:
-        """Give the memory back when nobody has a view of the parts any more. Idempotent."""
+        """Release the memory, which lasts while anybody has a view of the parts. Idempotent."""
         memory, self._memory, self.parts = self._memory, -1, []
         if memory >= 0:
             os.close(memory)
@@ -162,12 +167,12 @@ def _description(answer: Any) -> Description:
         if not 0 <= int(kept_bytes) <= _MOST_KEPT_BYTES:
             raise ValueError(f"it keeps {kept_bytes} bytes")
         for note in notes[:_MOST_NOTES]:
-            _log.warning("the process of a model says: %r", str(note))
+            _log.warning("the process of a model says: %r", str(note)[:MOST_TEXT])
         return Description(
             tuple(map(read_spec, inputs)),
             tuple(map(read_spec, outputs)),
             _PROCESS_BYTES + int(kept_bytes),
             ranges and [DimRange(tuple(map(int, least)), tuple(map(int, most))) for least, most in ranges],
         )
-    except (LookupError, TypeError, ValueError, NnrtError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, NnrtError) as error:
         raise ProcessEnded(f"its description of the model is wrong: {error!r}") from error

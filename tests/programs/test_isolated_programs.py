@@ -108,6 +108,18 @@ def test_a_stuck_run_ends_with_its_process(isolating: DaemonProcess) -> None:
         assert session.run(ENDLESS.harmless)["y"].shape == (1, 1, 3, 3)
 
 
+def test_a_process_that_answers_nothing_is_ended(isolating: DaemonProcess) -> None:
+    """Not the daemon, which asks for the sizes of a new kind of run before the run starts."""
+    with load(GRU.SerializeToString(), isolating.address, ways=PROGRAM) as session:
+        session.run(ones(x=(3, 2, 4)))
+        (pid,) = processes_of(isolating)
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(TimedOut):
+            session.run(ones(x=(4, 2, 4)), timeout_ms=200)
+        until(lambda: not Path(f"/proc/{pid}").exists())
+        assert session.run(ones(x=(4, 2, 4)))["y"].shape == (4, 1, 2, 3)
+
+
 def test_nothing_outlives_the_daemon(start_daemon: StartDaemon) -> None:
     daemon = start_daemon("--backend", "onnxruntime", "--isolate", "programs")
     with load(GRU.SerializeToString(), daemon.address, ways=PROGRAM) as session:
@@ -157,6 +169,23 @@ def test_outputs_find_room(loaded: Loaded) -> None:
         np.testing.assert_array_equal(fresh, np.nonzero(x))
         assert written is given
         np.testing.assert_array_equal(given, fresh)
+
+
+def test_large_runs_leave_no_memory_in_the_process(loaded: Loaded, backend: Backend) -> None:
+    assert isinstance(backend, IsolatingBackend)
+    model, x = loaded(COUNTED.SerializeToString()), np.zeros((1, 1 << 23), "f4")
+    (before,) = backend.resident_bytes()
+    for _ in range(4):
+        model.run([x], Cancellation())
+    until(lambda: backend.resident_bytes()[0] < before + 2 * x.nbytes)
+
+
+def test_models_without_runs_give_memory_up(loaded: Loaded, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(backend, IsolatingBackend)
+    monkeypatch.setattr(backend.budget, "limit_bytes", 1 << 25)
+    x = np.zeros((1, 1 << 21), "f4")
+    for model in [loaded(COUNTED.SerializeToString()) for _ in range(3)]:
+        assert model.run([x], Cancellation())[0].shape == (2, 0)
 
 
 def test_memory_of_runs_is_bounded(loaded: Loaded) -> None:
@@ -295,7 +324,7 @@ def replied(*reply: float, memory: bytes = b"") -> None:
                 mapped[128 : 128 + len(memory)] = memory
                 answering.send(messages.MESSAGE.pack(*reply) if len(reply) == 4 else b"x")
                 answering.shutdown(socket.SHUT_WR)
-                channel.run(messages.RUN, [np.zeros(16, "f4")], Cancellation(), (), 0)
+                channel.run(messages.RUN, [np.zeros(16, "f4")], Cancellation(), (), 0, 1)
     assert not budget.used_bytes
 
 
