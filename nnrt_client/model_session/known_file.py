@@ -79,7 +79,10 @@ class KnownFile:
         )
 
     def model(self) -> Model | None:
-        """Return the model that the file became, without weights; None if unknown. Raise Unsupported if it is none."""
+        """Return the model that the file became, without weights; None if unknown.
+
+        Raises Unsupported if the import refused the file.
+        """
         return self._recall("model", lambda data: model_of(wire.graph(model_pb2.Model.FromString(data))))
 
     def program(self) -> Program | None:
