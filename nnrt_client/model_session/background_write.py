@@ -47,7 +47,7 @@ class BackgroundWrite(ABC):
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        _log.debug("nothing is written to the cache: %r", error)
+        _log.debug("nothing is written to the cache: %s", error)
         self._end()
 
     def _run(self) -> None:
