@@ -6,6 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 
+from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.latch import Latch
 from nnrt_hdi.signals import raised_by_handler
 
@@ -22,14 +23,12 @@ class BackgroundWrite(ABC):
         """Start the thread; if the process can start none, end the write."""
         self.ended = Latch()
         self._process = os.getpid()
-        _under_way.add(self)
         try:
-            threading.Thread(target=self._run, name="nnrt-cache", daemon=True).start()
+            call_in_worker(self._start)  # An exception of a signal handler would leave a write that nobody ends.
         except RuntimeError as error:  # The process can start no thread.
             if raised_by_handler(error):
                 raise
-            _log.debug("nothing is written to the cache: %s", error)
-            self._end()
+            self._give_up(error)
 
     @property
     def is_of_this_process(self) -> bool:
@@ -39,6 +38,17 @@ class BackgroundWrite(ABC):
     @abstractmethod
     def _write(self) -> None:
         """Write; the log gets what this raises."""
+
+    def _start(self) -> None:
+        _under_way.add(self)
+        try:
+            threading.Thread(target=self._run, name="nnrt-cache", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        _log.debug("nothing is written to the cache: %s", error)
+        self._end()
 
     def _run(self) -> None:
         try:

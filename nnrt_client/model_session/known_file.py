@@ -18,11 +18,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
+from operator import index
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from numpy.typing import ArrayLike
 
 from nnrt_client.build.upload import buffer_message
 from nnrt_client.model.model import Model, model_of, parts_of
@@ -72,21 +74,24 @@ class KnownFile:
         self._began_ns = time.time_ns()
         self._state = Fingerprint.of(path.stat())
         self._options = (
-            {name: [int(dim) for dim in shape] for name, shape in (shapes or {}).items()},
-            {name: _described(np.asarray(value)) for name, value in (constants or {}).items()},
+            {name: [index(dim) for dim in shape] for name, shape in (shapes or {}).items()},
+            {name: _described(value) for name, value in (constants or {}).items()},
         )
 
     def model(self) -> Model | None:
-        """Return the model that the file became, without weights; None if unknown. Raise Unsupported if it is none."""
+        """Return the model that the file became, without weights; None if unknown.
+
+        Raises Unsupported if the import refused the file.
+        """
         return self._recall("model", lambda data: model_of(wire.graph(model_pb2.Model.FromString(data))))
 
     def program(self) -> Program | None:
         """Return the program that the file became, without large parts; None if unknown."""
         return self._recall("program", _program)
 
-    def keep_model(self, read: Callable[[set[Path]], Model]) -> Model:
-        """Read the model, and keep it without weights. `read` adds the files that have external data to the set."""
-        beside: set[Path] = set()
+    def keep_model(self, read: Callable[[dict[str, Fingerprint]], Model]) -> Model:
+        """Read the model, and keep it without weights. `read` sets the states of files with external data."""
+        beside: dict[str, Fingerprint] = {}
         try:
             model = read(beside)
         except Unsupported as error:
@@ -97,9 +102,9 @@ class KnownFile:
         self._keep("model", beside, lambda: ({}, wire.model_message(graph).SerializeToString()))
         return model
 
-    def keep_program(self, read: Callable[[set[Path]], Program]) -> Program:
+    def keep_program(self, read: Callable[[dict[str, Fingerprint]], Program]) -> Program:
         """Read the program, and keep it without large parts, as `keep_model` does."""
-        beside: set[Path] = set()
+        beside: dict[str, Fingerprint] = {}
         program = read(beside)
         message = device_pb2.PrepareFromBuffersRequest(
             buffers=map(buffer_message, program.parts), program_format=program.format
@@ -112,18 +117,17 @@ class KnownFile:
         if (header := self._recall("header", _header)) is not None:
             return header
         header = read()
-        self._keep("header", set(), lambda: ({}, json.dumps(asdict(header)).encode()))
+        self._keep("header", {}, lambda: ({}, json.dumps(asdict(header)).encode()))
         return header
 
-    def write(self, kind: str, beside: set[Path], about: dict[str, Any], message: bytes) -> None:
+    def write(self, kind: str, beside: dict[str, Fingerprint], about: dict[str, Any], message: bytes) -> None:
         """Write what the file became, unless it may have changed while it was read. Raise OSError or NnrtError."""
-        sha256, directory = self._sha256(), self._path.parent.resolve()
-        states = {os.path.relpath(path, directory): Fingerprint.of(path.stat()) for path in beside}
+        sha256 = self._sha256()
         if sha256 is None or Fingerprint.of(self._path.stat()) != self._state:
             return
-        if not all(map(self._is_settled, states.values())):
+        if not all(map(self._is_settled, beside.values())):
             return
-        self._records.write(self._name(kind, sha256), {**about, "beside": states}, message)
+        self._records.write(self._name(kind, sha256), {**about, "beside": beside}, message)
 
     def _recall(self, kind: str, parse: Callable[[bytes], T]) -> T | None:
         try:
@@ -145,12 +149,12 @@ class KnownFile:
         reason, place = about["refusal"]
         raise Unsupported(reason, place=f"{str(self._path)!r}{place}")
 
-    def _keep(self, kind: str, beside: set[Path], became: Became) -> None:
+    def _keep(self, kind: str, beside: dict[str, Fingerprint], became: Became) -> None:
         if self._is_settled(self._state):
             FileWrite(self, kind, beside, became)
 
     def _is_settled(self, state: Fingerprint) -> bool:
-        return state.written_ns < self._began_ns - _SETTLED_NS
+        return max(state.written_ns, state.changed_ns) < self._began_ns - _SETTLED_NS
 
     def _sha256(self) -> str | None:
         """Return the SHA-256 of the file in its state, and keep it; None if the file has another state now."""
@@ -172,9 +176,11 @@ class KnownFile:
         return _digest(self._state)
 
     def _name(self, kind: str, sha256: str) -> str:
-        package = find_spec("onnx")  # Another version may import the file otherwise.
-        state = Fingerprint.of(Path(package.origin).stat()) if package and package.origin else None
-        return f"{self._state.size_bytes}-{_digest(kind, sha256, self._options, __version__, state)}"
+        # Another version of these packages may import the file otherwise.
+        package = find_spec("onnx")
+        origins = [__file__, package.origin if package else None]
+        states = [Fingerprint.of(Path(origin).stat()) for origin in origins if origin]
+        return f"{self._state.size_bytes}-{_digest(kind, sha256, self._options, __version__, states)}"
 
 
 def known_file(
@@ -195,7 +201,7 @@ def known_file(
 class FileWrite(BackgroundWrite):
     """Write of what a file became, by a thread that also hashes the file."""
 
-    def __init__(self, file: KnownFile, kind: str, beside: set[Path], became: Became) -> None:
+    def __init__(self, file: KnownFile, kind: str, beside: dict[str, Fingerprint], became: Became) -> None:
         self._file = file
         self._kind = kind
         self._beside = beside
@@ -287,10 +293,12 @@ def _program(data: bytes) -> Program:
     )
 
 
-def _described(value: np.ndarray[Any, Any]) -> tuple[str, tuple[int, ...], str]:
-    if value.dtype.hasobject:
+def _described(value: ArrayLike) -> tuple[str, bool, tuple[int, ...], str]:
+    """Describe a constant. Plain numbers fit other types than typed ones do."""
+    is_typed, array = isinstance(value, np.ndarray | np.generic), np.asarray(value)
+    if array.dtype.hasobject:
         raise TypeError("its elements are objects")
-    return value.dtype.str, value.shape, hashlib.sha256(flat_bytes(np.ascontiguousarray(value))).hexdigest()
+    return array.dtype.name, is_typed, array.shape, hashlib.sha256(flat_bytes(np.ascontiguousarray(array))).hexdigest()
 
 
 def _digest(*key: object) -> str:

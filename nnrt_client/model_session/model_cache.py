@@ -30,10 +30,16 @@ DEFAULT_BYTES = 4 << 30
 
 
 def cache_directory() -> Path:
-    """Return the directory of compiled models: `nnrt/models` in XDG_CACHE_HOME or, if that is not set, in ~/.cache."""
+    """Return the directory of compiled models: `nnrt/models` in XDG_CACHE_HOME or, if that is not set, in ~/.cache.
+
+    Raises InvalidPath if this user has no home.
+    """
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification says to ignore relative paths.
-    return (given if given.is_absolute() else Path.home() / ".cache") / "nnrt" / "models"
+    try:
+        # The XDG specification says to ignore relative paths.
+        return (given if given.is_absolute() else Path.home() / ".cache") / "nnrt" / "models"
+    except RuntimeError as error:
+        raise InvalidPath("this user has no home directory; set HOME or XDG_CACHE_HOME") from error
 
 
 def cache_bytes() -> int:
@@ -93,8 +99,8 @@ def model_cache(
     """
     if cache is False or not device.capabilities.model_cache or device._session().keeps_models:
         return None
-    path = cache_directory() if cache is True else Path(cache)
     try:
+        path = cache_directory() if cache is True else Path(cache)
         store = ModelStore(path, cache_bytes(), place=f"cache directory {path}", quota=BYTES_VARIABLE)
     except InvalidPath as error:
         _log.warning("compiled models are not kept: %s", error)

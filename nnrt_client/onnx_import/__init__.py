@@ -6,11 +6,11 @@ Only this package imports onnx, which is an extra.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnrt_client.tensors.frozen import Constants
 from nnrt_hdi.errors import NnrtError, OutOfMemory, Unsupported
+from nnrt_hdi.files.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from nnrt_client.model.model import Model
@@ -55,7 +55,7 @@ def import_onnx(
     model: str | PathLike[str] | bytes,
     shapes: Mapping[str, Sequence[int]] | None,
     constants: Constants | None,
-    beside: set[Path] | None = None,
+    beside: dict[str, Fingerprint] | None = None,
     *,
     is_mapped: bool = True,
 ) -> "Model":
@@ -72,7 +72,7 @@ def program_from_onnx(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Constants | None = None,
-    beside: set[Path] | None = None,
+    beside: dict[str, Fingerprint] | None = None,
     is_mapped: bool = False,
 ) -> "Program":
     """Read an ONNX file as a program, for a device that executes ONNX files without import.
@@ -81,7 +81,7 @@ def program_from_onnx(
         model: path of the file, or the bytes of a file without external data.
         shapes: shapes of inputs by name, -1 for an unknown dimension.
         constants: values of inputs that never change, by name.
-        beside: takes the paths of the files with its external data.
+        beside: takes the states of the files with its external data, by location.
         is_mapped: whether large data stay in the files (see `OnnxFile`).
 
     Returns:

@@ -5,6 +5,8 @@ import mmap
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from os import PathLike
 from pathlib import Path
@@ -24,6 +26,7 @@ from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath, Operatio
 from nnrt_hdi.files.container import LARGE_BYTES
 from nnrt_hdi.files.file_part import OpenFile
 from nnrt_hdi.files.file_systems import is_of_this_host
+from nnrt_hdi.files.fingerprint import Fingerprint
 from nnrt_hdi.mapped_files import MappedFile
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array
 
@@ -40,14 +43,16 @@ _DTYPES = {int(helper.np_dtype_to_tensor_dtype(dtype)): dtype for dtype in NUMPY
 class OnnxFile:
     """ONNX file: its ModelProto, and its external data."""
 
-    def __init__(self, source: Source, beside: set[Path] | None = None, *, is_mapped: bool = False) -> None:
+    def __init__(
+        self, source: Source, beside: dict[str, Fingerprint] | None = None, *, is_mapped: bool = False
+    ) -> None:
         """Read the file. Raise InvalidPath if it is missing or not accessible, InvalidFile if it is no ONNX file.
 
-        `beside` takes the paths of other files, once external data are read from them. With `is_mapped`, large data
-        stay in their files. Then nobody should write to these as long as the data are in use: the data would change,
-        and reading beyond the end of a shortened file ends the process.
+        `beside` takes the states of other files, by location, before external data are read from them. With
+        `is_mapped`, large data stay in their files. Then nobody should write to these as long as the data are in use:
+        the data would change, and reading beyond the end of a shortened file ends the process.
         """
-        self._beside: set[Path] = set() if beside is None else beside
+        self._beside: dict[str, Fingerprint] = {} if beside is None else beside
         self._mappings: dict[Path, memoryview | None] | None = {} if is_mapped else None
         self.proto = onnx.ModelProto()
         self.directory: Path | None = None
@@ -153,7 +158,9 @@ class OnnxFile:
             raise InvalidPath(f"{location!r} is no path", place=place) from error
         if not location or path == directory or not path.is_relative_to(directory):
             raise InvalidPath(f"{location!r} is not a file in the directory of the model", place=place)
-        self._beside.add(path)
+        if location not in self._beside:
+            with _errors_of_paths(f"{place}, {location!r}"):
+                self._beside[location] = Fingerprint.of(path.stat())
         mapping = self._mapping(path)
         data = (
             _read(path, f"{place}, {location!r}", offset, size_bytes)
@@ -230,18 +237,24 @@ def _read(path: Path, place: str, offset: int, size_bytes: int | None) -> bytes:
 
     Return no bytes if the file ends before them.
     """
+    # O_NONBLOCK: opening a pipe must not wait for its writer.
+    with _errors_of_paths(place), os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidPath("it is no regular file", place=place)
+        if size_bytes is None and status.st_size > _LARGEST_FILE:
+            raise InvalidFile(f"it has {status.st_size} bytes; use external data beyond 2 GiB", place=place)
+        if size_bytes is not None and offset + size_bytes > status.st_size:
+            return b""
+        file.seek(offset)
+        return file.read() if size_bytes is None else file.read(size_bytes)
+
+
+@contextmanager
+def _errors_of_paths(place: str) -> Iterator[None]:
+    """Raise InvalidPath or OperationFailed for an OSError of the block."""
     try:
-        # O_NONBLOCK: opening a pipe must not wait for its writer.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise InvalidPath("it is no regular file", place=place)
-            if size_bytes is None and status.st_size > _LARGEST_FILE:
-                raise InvalidFile(f"it has {status.st_size} bytes; use external data beyond 2 GiB", place=place)
-            if size_bytes is not None and offset + size_bytes > status.st_size:
-                return b""
-            file.seek(offset)
-            return file.read() if size_bytes is None else file.read(size_bytes)
+        yield
     except OSError as error:
         kind = InvalidPath if isinstance(error, _PATH_ERRORS) else OperationFailed
         raise kind(error.strerror or str(error), place=place) from error

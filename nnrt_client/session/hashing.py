@@ -14,7 +14,7 @@ _MOST_THREADS = 4
 
 
 def sha256_of_each(parts: Sequence[Sequence[memoryview]]) -> list[bytes]:
-    """Return the SHA-256 of each part, which consists of pieces. Raise InvalidFile as `reading`."""
+    """Return the SHA-256 of each part, which consists of pieces. Raise InvalidFile as `reading` does."""
     digests = [b""] * len(parts)
     left = iter(range(len(parts)))
 

@@ -1,9 +1,7 @@
 """ONNX files that the user's cache knows: loaded again without import, and read where that isn't enough."""
 
-import os
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,17 +15,21 @@ from program_models import parsed
 from nnrt_client import Way, load, wait_until_cached
 from nnrt_client.model_session import known_file, loading
 from nnrt_client.model_session.known_file import SUFFIX, Records
+from nnrt_client.onnx_import import import_onnx
 from nnrt_client.onnxruntime import InferenceSession
 from nnrt_hdi.files import store_directory
 from nnrt_hdi.files.atomic_write import temporary_name
 
 # So many that they travel by digest.
 WIDTH = 1000
+_AT_ONCE_NS = -1_000_000_000
+_LATER_NS = 60_000_000_000
 
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's own."""
+    """The user's own. Files settle as soon as they are written."""
+    monkeypatch.setattr(known_file, "_SETTLED_NS", _AT_ONCE_NS)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "nnrt" / "models"
 
@@ -58,13 +60,6 @@ def sum_model(weight: float) -> onnx.ModelProto:
     return model
 
 
-def age(path: Path) -> Path:
-    """Make a file older than one that might be written again without a new time."""
-    then = time.time() - 10
-    os.utime(path, (then, then))
-    return path
-
-
 def result(path: Path, address: str, **options: object) -> float:
     with load(path, address, **options) as session:  # type: ignore[arg-type]
         wait_until_cached()
@@ -77,7 +72,7 @@ def test_a_known_file_is_not_read(
 ) -> None:
     onnx.save(sum_model(1), path := tmp_path / "m.onnx")
     address = onnxruntime_daemon.address
-    with load(age(path), address):
+    with load(path, address):
         wait_until_cached()
         assert reads == ["import_onnx"]
         assert result(path, address) == 1
@@ -99,13 +94,18 @@ def test_a_known_file_is_not_read(
 
 
 def test_another_file_in_its_place_is_read(
-    onnxruntime_daemon: DaemonProcess, directory: Path, tmp_path: Path, reads: list[str]
+    onnxruntime_daemon: DaemonProcess,
+    directory: Path,
+    tmp_path: Path,
+    reads: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path, address = tmp_path / "m.onnx", onnxruntime_daemon.address
     for weight in (1.0, 2.0):
         onnx.save(sum_model(weight), path)
-        assert result(age(path), address) == weight
+        assert result(path, address) == weight
     assert len(list(directory.glob(f"*-*{SUFFIX}"))) == 2
+    monkeypatch.setattr(known_file, "_SETTLED_NS", _LATER_NS)
     onnx.save(sum_model(3), path)  # Too young to be kept: it may be written again at the same time.
     assert result(path, address) == 3
     assert len(list(directory.glob(f"*-*{SUFFIX}"))) == 2
@@ -114,34 +114,53 @@ def test_another_file_in_its_place_is_read(
 
 def test_damaged_records_are_not_used(onnxruntime_daemon: DaemonProcess, directory: Path, tmp_path: Path) -> None:
     onnx.save(sum_model(1), path := tmp_path / "m.onnx")
-    assert result(age(path), onnxruntime_daemon.address) == 1
+    assert result(path, onnxruntime_daemon.address) == 1
     for record in directory.glob(f"*{SUFFIX}"):
         record.write_bytes(record.read_bytes()[:-1] + b"?")
     assert result(path, onnxruntime_daemon.address) == 1
 
 
 def test_external_data_that_change_are_read(
-    onnxruntime_daemon: DaemonProcess, tmp_path: Path, reads: list[str]
+    onnxruntime_daemon: DaemonProcess, tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, beside, address = tmp_path / "m.onnx", tmp_path / "w.bin", onnxruntime_daemon.address
     model = sum_model(1)
     external_data_helper.convert_model_to_external_data(model, location=beside.name)
     onnx.save(model, path)
-    with load(age(path), address):
-        assert result(path, address) == 1
-        assert reads == ["import_onnx"] * 2  # The weights are too young.
-        age(beside)
+    for weight in (2, 3, 4):
+        (tmp_path / f"{weight}.bin").write_bytes(np.full(WIDTH, weight, "<f4").tobytes())
+    with load(path, address):
+        monkeypatch.setattr(known_file, "_SETTLED_NS", _LATER_NS)
+        assert result(path, address, cache=tmp_path / "other") == 1
+        assert result(path, address, cache=tmp_path / "other") == 1
+        assert reads == ["import_onnx"] * 3  # The weights are too young.
+        monkeypatch.setattr(known_file, "_SETTLED_NS", _AT_ONCE_NS)
         assert [result(path, address) for _ in range(2)] == [1, 1]
         assert len(reads) == 3
-        beside.write_bytes(np.full(WIDTH, 2, "<f4").tobytes())
-        assert result(path, address) == 2
+        for weight in (2, 3):  # A link to a file, then to another one.
+            beside.unlink()
+            beside.symlink_to(f"{weight}.bin")
+            assert result(path, address) == weight
+
+    def replaced(*arguments: object) -> object:
+        imported = import_onnx(*arguments)  # type: ignore[arg-type]
+        (tmp_path / "4.bin").replace(beside)
+        return imported
+
+    monkeypatch.setattr(loading, "import_onnx", replaced)
+    beside.unlink()
+    (tmp_path / "2.bin").rename(beside)
+    with load(path, address):
+        wait_until_cached()
+        monkeypatch.setattr(loading, "import_onnx", import_onnx)
+        assert result(path, address) == 4
 
 
 def test_why_a_file_goes_as_a_program_is_known(
     onnxruntime_daemon: DaemonProcess, tmp_path: Path, reads: list[str]
 ) -> None:
     onnx.save(parsed("f (float[2, N] x) => (int64[2, K] y) { y = NonZero (x) }"), path := tmp_path / "m.onnx")
-    with load(age(path), onnxruntime_daemon.address) as first:
+    with load(path, onnxruntime_daemon.address) as first:
         wait_until_cached()
         assert reads == ["import_onnx", "program_from_onnx"]
         with load(path, onnxruntime_daemon.address) as again:
@@ -159,7 +178,7 @@ def test_a_known_header_is_not_read(
         parsed(f"f (float[N, {WIDTH}] x) => (float y) {{ y = ReduceSum <keepdims = 0> (x) }}"), path := tmp_path / "m"
     )
     providers = [("NnrtExecutionProvider", {"device": onnxruntime_daemon.address})]
-    with InferenceSession(age(path), providers=providers) as first:
+    with InferenceSession(path, providers=providers) as first:
         wait_until_cached()
         monkeypatch.setitem(sys.modules, "nnrt_client.onnx_import.header", None)  # Importing it fails.
         with InferenceSession(path, providers=providers) as again:
