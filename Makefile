@@ -91,7 +91,7 @@ tests: $(ENV)/test ## Run the tests; of long tables of cases a seeded part
 nightly: $(ENV)/test ## Run all cases of all tests, attack a daemon for ten minutes, use one for an hour, prove that the conformance kit finds defects
 	$(ENV)/bin/pytest -q -n auto --maxprocesses 5 --dist worksteal --whole
 	$(MAKE) --no-print-directory fuzz FUZZ_S=600
-	PYTHONPATH=tests $(ENV)/bin/python benchmarks/soak_models.py --seconds 3600
+	PYTHONPATH=tests:tests/onnx_import $(ENV)/bin/python benchmarks/soak_models.py --seconds 3600
 	PYTHONPATH=tests $(ENV)/bin/python -m mutants.prove
 
 tests-without-vnni: $(ENV)/test ## Run the tests of 8-bit integers on an emulated processor without VNNI (needs qemu-user)

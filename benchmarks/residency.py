@@ -14,12 +14,18 @@ import numpy as np
 import onnx
 from harness import Report, at_most, device_daemon
 from memory import WIDTH, matrices
+from numpy.typing import NDArray
 
 from nnrt_client import ModelSession, Residency, Runtime, load
 
 MODELS, FIT, CLIENTS, LAYERS = 20, 5, 16, 5
-# Exponent of Zipf's law: the second model is used half as often as the first.
-EXPONENT = 1.0
+
+
+def zipf(count: int) -> NDArray[np.float64]:
+    """Return the share of each of so many models by Zipf's law: the second is used half as often as the first."""
+    share: NDArray[np.float64] = 1 / np.arange(1, count + 1)
+    share /= share.sum()
+    return share
 
 
 def _misses_of_ideal(order: Sequence[int]) -> int:
@@ -34,7 +40,8 @@ def _misses_of_ideal(order: Sequence[int]) -> int:
     return misses
 
 
-def _residency(address: str) -> Residency:
+def residency_of(address: str) -> Residency:
+    """Return a daemon's figures about the models on its device."""
     with Runtime([address]) as runtime:
         counted = runtime.device().counters()
     assert counted.load is not None
@@ -42,7 +49,7 @@ def _residency(address: str) -> Residency:
 
 
 class _Used(NamedTuple):
-    """What the clients saw: the order in which they used models, and the latencies in seconds."""
+    """Observations of the clients: the order in which they used models, and the latencies in seconds."""
 
     order: list[int]
     latencies: list[float]
@@ -57,8 +64,7 @@ def _use(paths: Sequence[Path], runs: int, room: int) -> _Used:
     """Let the clients use the models, the last of which is pinned, on a daemon with room for so many others."""
     size = paths[0].stat().st_size
     order, latencies, pinned, lock = list[int](), list[float](), list[float](), threading.Lock()
-    share = np.array([(rank + 1) ** -EXPONENT for rank in range(MODELS)])
-    share /= share.sum()
+    share = zipf(MODELS)
     x = np.zeros((1, WIDTH), np.float32)
 
     def client(seed: int, sessions: Sequence[ModelSession]) -> None:
@@ -81,14 +87,14 @@ def _use(paths: Sequence[Path], runs: int, room: int) -> _Used:
         *others, last = paths
         sessions = [[stack.enter_context(load(path, device=daemon.address)) for path in others] for _ in range(2)]
         one = stack.enter_context(load(last, device=daemon.address, pin=True))
-        before, is_over = _residency(daemon.address), threading.Event()
+        before, is_over = residency_of(daemon.address), threading.Event()
         stack.callback(is_over.set)
         threads.submit(client_of_pinned, one, is_over)
         began = time.perf_counter()
         for done in [threads.submit(client, seed, sessions[seed % 2]) for seed in range(CLIENTS)]:
             done.result()
         seconds = time.perf_counter() - began
-        restored = _residency(daemon.address).restored - before.restored
+        restored = residency_of(daemon.address).restored - before.restored
         is_over.set()
     return _Used(order, latencies, pinned, seconds, restored)
 

@@ -95,7 +95,6 @@ def _decoder() -> Report:
                 "in process": lambda: _decode_twice(partial(in_process_session(path, 1).run, None)),
                 "operators": partial(there, [Way.OPERATORS]),
                 "program": partial(there, [Way.PROGRAM]),
-                "as load chooses": partial(there, [Way.OPERATORS, Way.PROGRAM]),
             }
             rounds = in_rounds(ways, DECODER_ROUNDS)
     here = rounds.pop("in process")

@@ -1,6 +1,6 @@
 """Soak test of models that clients share: processes load, run and close more models than fit, and are killed meanwhile.
 
-PYTHONPATH=tests python benchmarks/soak_models.py [--seconds 600]
+PYTHONPATH=tests:tests/onnx_import python benchmarks/soak_models.py [--seconds 600]
 """
 
 import argparse
@@ -20,8 +20,9 @@ import numpy as np
 from daemon_process import DaemonProcess
 from harness import Report
 from networks import weighted_model
+from residency import residency_of, zipf
 
-from nnrt_client import Residency, Runtime, load
+from nnrt_client import Runtime, load
 from nnrt_client.model.model import parts_of
 
 PROCESSES, CLIENTS = 8, 4  # In each process.
@@ -29,9 +30,6 @@ MODELS, FIT, ELEMENTS = 40, 10, 250_000
 # Seconds between two kills, and after the last client has left, until an idle daemon gives back its memory.
 KILL_S, SETTLED_S = 5.0, 40.0
 WARM = 0.25
-# By Zipf's law: the second model is used half as often as the first.
-SHARE = np.array([1 / rank for rank in range(1, MODELS + 1)])
-SHARE /= SHARE.sum()
 MIB = 1 << 20
 
 
@@ -46,7 +44,7 @@ def use_models(address: str, seed: int, report: Connection) -> None:
         try:
             with Runtime([address]) as runtime:
                 while True:
-                    ranks = rng.choice(MODELS, 3, p=SHARE).tolist()
+                    ranks = rng.choice(MODELS, 3, p=zipf(MODELS)).tolist()
                     sessions = [load(models[rank], runtime.device()) for rank in ranks]
                     for _ in range(rng.integers(1, 20)):
                         at = int(rng.integers(len(ranks)))
@@ -107,12 +105,12 @@ def soak(daemon: DaemonProcess, seconds: float, seed: int) -> list[str]:
         if passed_s > seconds * WARM:
             sizes.append(daemon.memory_bytes())
         threading.Event().wait(0.2)
-    residency = _residency(daemon)
+    residency = residency_of(daemon.address)
     for process, connection in users:
         read([connection])
         process.kill()
         process.join()
-    while (left := _residency(daemon)).models and time.monotonic() < killed_at + 60.0:
+    while (left := residency_of(daemon.address)).models and time.monotonic() < killed_at + 60.0:
         threading.Event().wait(1.0)
     threading.Event().wait(SETTLED_S)
     if left.models or left.bytes:
@@ -134,13 +132,6 @@ def soak(daemon: DaemonProcess, seconds: float, seed: int) -> list[str]:
     report.add("wrong", str(len(wrong)))
     report.show()
     return wrong
-
-
-def _residency(daemon: DaemonProcess) -> Residency:
-    with Runtime([daemon.address]) as runtime:
-        load = runtime.device().counters().load
-    assert load is not None
-    return load.residency
 
 
 def _handles(daemon: DaemonProcess) -> int:

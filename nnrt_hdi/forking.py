@@ -8,7 +8,9 @@ forked process, so the server tells the daemon only how it ended.
 import ctypes
 import gc
 import logging
+import mmap
 import os
+import pickle
 import resource
 import selectors
 import signal
@@ -20,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ END_S = 30.0
 # The message that the server has left the network.
 _ISOLATED = "isolated"
 _MOST_DESCRIPTORS = 8
+_HEADER_BYTES = 8
+_ALIGNMENT = 64
 _CPU_MARGIN_S = 10
 _START = "import sys; sys.path[:] = sys.argv[4:]; from nnrt_hdi.forking import serve; serve(*sys.argv[1:4])"
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
@@ -277,6 +281,28 @@ def _leave_network() -> str:
     """Move this process to a network namespace without network. Return _ISOLATED, or why the system refuses that."""
     failed = ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
     return os.strerror(ctypes.get_errno()) if failed else _ISOLATED
+
+
+def packed_request(request: object) -> bytes:
+    """Return a request of the daemon as the beginning of memory that a forked process gets.
+
+    It is the length of the pickle, and the pickle, filled up to where a tensor may begin.
+    """
+    pickled = pickle.dumps(request)
+    pickled = pickled.ljust(aligned(_HEADER_BYTES + len(pickled)) - _HEADER_BYTES, b"\0")
+    return len(pickled).to_bytes(_HEADER_BYTES, "little") + pickled
+
+
+def read_request(memory: int) -> tuple[Any, memoryview]:
+    """Return the request in the memory of a descriptor, and what follows it there."""
+    data = memoryview(mmap.mmap(memory, os.fstat(memory).st_size, mmap.MAP_PRIVATE, mmap.PROT_READ))
+    begin = _HEADER_BYTES + int.from_bytes(data[:_HEADER_BYTES], "little")
+    return pickle.loads(data[_HEADER_BYTES:begin]), data[begin:]  # noqa: S301  # The daemon wrote it.
+
+
+def aligned(size_bytes: int) -> int:
+    """Return a size rounded up to where a tensor may begin."""
+    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def limit_resources(room_bytes: int, cpu_s: int | None = None, file_bytes: int = 0, descriptors: int = 64) -> None:

@@ -19,7 +19,7 @@ class MappedFile(mmap.mmap):
 
 
 def drop_pages(buffers: Iterable[Any]) -> None:
-    """Give back the memory of those buffers that are in mapped files."""
+    """Return the memory of buffers in mapped files to the host. Other buffers keep theirs."""
     for data in buffers:
         if (mapping := mapped_file_of(data)) is not None:
             array = np.asarray(data)

@@ -39,7 +39,7 @@ from nnrt_hdi.errors import InvalidFile, NnrtError, Unsupported
 from nnrt_hdi.files.atomic_write import atomic_write
 from nnrt_hdi.files.container import packed, read, unpacked
 from nnrt_hdi.files.file_part import OpenFile
-from nnrt_hdi.files.fingerprint import Fingerprint
+from nnrt_hdi.files.fingerprint import Fingerprint, digest_of
 from nnrt_hdi.files.store_directory import StoreDirectory, touch
 from nnrt_hdi.part import AbsentPart, Part
 from nnrt_hdi.tensor import flat_bytes
@@ -60,8 +60,6 @@ MAX_RECORDS = 512
 MAX_BYTES = 128 << 20
 # A file that was written this recently may be written again without a new time.
 _SETTLED_NS = 2_000_000_000
-# Bytes read at a time.
-_PIECE_BYTES = 1 << 20
 
 
 class KnownFile:
@@ -160,16 +158,13 @@ class KnownFile:
         """Return the SHA-256 of the file in its state, and keep it; None if the file has another state now."""
         if (record := self._records.read(self._state_name)) is not None:
             return str(record[0]["sha256"])
-        file, digest, at = OpenFile(self._path), hashlib.sha256(), 0
-        memory = memoryview(bytearray(_PIECE_BYTES))
-        while count := file.fill(memory, at):
-            digest.update(memory[:count])
-            at += count
+        file = OpenFile(self._path)
+        _, digest = digest_of(file.descriptor)
         if Fingerprint.of(os.fstat(file.descriptor)) != self._state:
             return None
         if self._is_settled(self._state):
-            self._records.write(self._state_name, {"sha256": digest.hexdigest()}, b"")
-        return digest.hexdigest()
+            self._records.write(self._state_name, {"sha256": digest.hex()}, b"")
+        return digest.hex()
 
     @property
     def _state_name(self) -> str:

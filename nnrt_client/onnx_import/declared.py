@@ -1,4 +1,4 @@
-"""What an ONNX file declares, as values that need no package onnx."""
+"""Declarations of an ONNX file, as values that need no package onnx."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

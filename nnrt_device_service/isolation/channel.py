@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from nnrt_device_service.isolation import messages
-from nnrt_device_service.isolation.messages import CONTROL, LEAST_BYTES, MESSAGE, Layout, aligned, described, remember
+from nnrt_device_service.isolation.messages import CONTROL, LEAST_BYTES, MESSAGE, Layout, described, remember
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import OutOfMemory, error_class
+from nnrt_hdi.forking import aligned
 from nnrt_hdi.shared_memory import allocated
 from nnrt_hdi.tensor import Array
 
@@ -70,7 +71,7 @@ class Channel:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the channel can serve, and may keep its memory, between calls."""
+        """True if the channel can serve another call, and may keep its memory until then."""
         return self.is_idle and self._size_bytes <= _KEPT_BYTES
 
     def ask(

@@ -6,9 +6,7 @@ A server, which has made the backend, forks the process. Each channel has a thre
 import json
 import logging
 import math
-import mmap
 import os
-import pickle
 import resource
 import socket
 import threading
@@ -25,19 +23,18 @@ import numpy as np
 
 from nnrt_device_service.host.allocator import keep_freed_memory
 from nnrt_device_service.isolation import messages
-from nnrt_device_service.isolation.messages import CONTROL, MESSAGE, Layout, aligned, described, remember
+from nnrt_device_service.isolation.messages import CONTROL, MESSAGE, Layout, described, remember
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, PreparedModel, load_backend
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import NnrtError, OutOfMemory, Unsupported
 from nnrt_hdi.files.graph_file import described_spec, read_graph
-from nnrt_hdi.forking import Work, limit_resources
+from nnrt_hdi.forking import Work, aligned, limit_resources, read_request
 from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.part import Part
 from nnrt_hdi.shared_memory import mapped
 from nnrt_hdi.tensor import Array, TensorSpec
 
 ENTRY = f"{__name__}:prepare"
-HEADER_BYTES = 8
 _DESCRIPTORS = 1024
 _OOM_SCORE = "500"
 _OF_RUNS = (messages.RUN, messages.PROFILE, messages.SIZES)
@@ -46,7 +43,7 @@ _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Request for a model. The memory has the length of its pickle, the pickle, and the parts.
+    """Request for a model, which the parts follow in the memory.
 
     `way` is the method of Backend: prepare, with `about` the graph as JSON; load_program, with `about` the format; or
     restore.
@@ -104,11 +101,10 @@ class _Child:
 
     def __init__(self, backend: Backend, memory: int) -> None:
         self._backend = backend
-        data = memoryview(mmap.mmap(memory, os.fstat(memory).st_size, mmap.MAP_PRIVATE, mmap.PROT_READ))
+        origins, data = read_request(memory)
         os.close(memory)
-        begin = HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES], "little")
-        self._origins: Origins = pickle.loads(data[HEADER_BYTES:begin])  # noqa: S301  # The daemon wrote it.
-        self.parts = [Part(data[begin + at : begin + at + size], sha256) for at, size, sha256 in self._origins.parts]
+        self._origins: Origins = origins
+        self.parts = [Part(data[at : at + size], sha256) for at, size, sha256 in origins.parts]
         limit_resources(self._origins.room_bytes, None, self._origins.room_bytes, _DESCRIPTORS)
         with suppress(OSError):  # Where memory is short, the host ends this process rather than the daemon.
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)

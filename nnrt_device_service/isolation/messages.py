@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_hdi.enums import DataType
+from nnrt_hdi.forking import aligned
 from nnrt_hdi.sizes import Sizes
 from nnrt_hdi.tensor import MAX_DIM, MAX_RANK, NUMPY_DTYPES, Array, data_type_of
 
@@ -36,7 +37,6 @@ MOST_TEXT = LEAST_BYTES // 16
 # Bytes of a tensor in the head of a layout.
 MOST_SPEC_BYTES = 8 * (2 + MAX_RANK)
 _MOST_REMEMBERED = 64
-_ALIGNMENT = 64
 
 
 class Layout:
@@ -75,11 +75,6 @@ def described(arrays: Sequence[Array]) -> bytes:
     for array in arrays:
         numbers += (int(data_type_of(array.dtype)), array.ndim, *array.shape)
     return struct.pack(f"<{len(numbers)}q", *numbers)
-
-
-def aligned(size_bytes: int) -> int:
-    """Return a size rounded up to where a tensor may begin."""
-    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def remember(entries: dict[Any, Any], key: Any, entry: Any) -> Any:

@@ -4,7 +4,6 @@ import fcntl
 import logging
 import mmap
 import os
-import pickle
 import signal
 import time
 from collections.abc import Sequence
@@ -13,8 +12,8 @@ from itertools import accumulate
 from typing import Any
 
 from nnrt_device_service.isolation.channel import ProcessEnded, Progress
-from nnrt_device_service.isolation.child import HEADER_BYTES, Origins
-from nnrt_device_service.isolation.messages import MOST_TEXT, aligned
+from nnrt_device_service.isolation.child import Origins
+from nnrt_device_service.isolation.messages import MOST_TEXT
 from nnrt_device_service.isolation.process import ModelProcess, ending
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.settings import Settings
@@ -22,7 +21,7 @@ from nnrt_hdi.backend import DimRange
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, TimedOut, Unsupported
 from nnrt_hdi.files.graph_file import read_spec
-from nnrt_hdi.forking import ForkServer
+from nnrt_hdi.forking import ForkServer, aligned, packed_request
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
 
@@ -78,14 +77,13 @@ class Source(Closable):
         self._crashes = 0
         *offsets, size_bytes = accumulate((aligned(part.size_bytes) for part in parts), initial=0)
         places = [(at, part.size_bytes, part.sha256) for at, part in zip(offsets, parts, strict=True)]
-        header = pickle.dumps(replace(origins, parts=places))
-        begin = aligned(HEADER_BYTES + len(header))
-        header = header.ljust(begin - HEADER_BYTES, b"\0")
+        request = packed_request(replace(origins, parts=places))
+        begin = len(request)
         memory = -1
         try:
             memory = os.memfd_create("nnrt-model", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(memory, begin + size_bytes)
-            os.pwritev(memory, [len(header).to_bytes(HEADER_BYTES, "little"), header], 0)
+            os.pwrite(memory, request, 0)
             for at, part in zip(offsets, parts, strict=True):
                 for start in range(0, part.size_bytes, _STEP_BYTES):
                     os.pwrite(memory, part.piece(start, _STEP_BYTES), begin + at + start)

@@ -116,7 +116,10 @@ class Models:
         if isinstance(found, SharedModel):
             return build.add(found, Origin.SHARED, ExitStack())
         with found as making:
-            return self.stored.restore(build, making) or make(making)
+            if (restored := self.stored.restore(build, making)) is not None:
+                return restored
+            making.end_work()  # The room that a failed restoration took.
+            return make(making)
 
     def _compile(self, model: ModelRequest, build: Build, making: Making) -> Outcome:
         session, config, progress = build.session, build.config, build.progress
@@ -132,7 +135,8 @@ class Models:
                 session.keep_checked(model.digest, checked)
                 making.await_constants()
                 return found
-            undo.callback(session.constants.release, uploaded_digests(known))
+            uploads = uploaded_digests(known)
+            undo.callback(session.constants.release, uploads)
             inline_bytes = sum(entry.size_bytes for entry in known.constants.values() if entry.data is not None)
             session.reserve_for_model(inline_bytes, undo)
 
@@ -140,9 +144,7 @@ class Models:
                 return self._backend.prepare(found, config, partial(progress, "compiling"))
 
             size_bytes = sum(entry.size_bytes for entry in known.constants.values())
-            return self.stored.compile(
-                build, making, undo, compile_it, size_bytes, checked.notes, uploaded_digests(known)
-            )
+            return self.stored.compile(build, making, undo, compile_it, size_bytes, checked.notes, uploads)
 
     def _find(self, build: Build, made_of: Hashable) -> SharedModel | Making:
         """Return a model that sessions share, or work on it, as `SharedModels.find`; raise if the device is out."""

@@ -95,12 +95,15 @@ class Residency:
                     return self._budget.reserve(size_bytes)  # Another model may have left meanwhile.
 
     def release(self, size_bytes: int) -> None:
-        """Give back the room for a model that was not made."""
+        """Release the room of a model that was not made."""
         self._budget.release(size_bytes)
 
     @contextmanager
     def unsettled(self) -> Iterator[None]:
-        """Make a model that has room, or write it to the store, in the block. Who needs its room waits for the end."""
+        """Make a model that has room, or write it to the store, in the block.
+
+        A thread that finds no room waits for the end of the block.
+        """
         with self._changed:
             self._unsettled += 1
         try:
@@ -121,7 +124,7 @@ class Residency:
             self._resident[model] = max(model.held_bytes, reserved_bytes)
 
     def forget(self, model: SharedModel) -> None:
-        """Give back the room of a model that was closed."""
+        """Release the room of a model that was closed, or has left."""
         with self._changed:
             size_bytes = self._resident.pop(model, None)
             self._changed.notify_all()
@@ -237,12 +240,13 @@ class Residency:
     @contextmanager
     def _turn(self, cancellation: Cancellation) -> Iterator[None]:
         """Restore in the block, with few other threads at a time, so that runs get the host's processors, too."""
-        while True:
-            self._wait_until(lambda: self._restoring < self._most_restoring, cancellation)
-            with self._changed:
-                if self._restoring < self._most_restoring:
-                    self._restoring += 1
-                    break
+
+        def take() -> bool:
+            is_free = self._restoring < self._most_restoring
+            self._restoring += is_free
+            return is_free
+
+        self._wait_until(take, cancellation)
         try:
             yield
         finally:
@@ -261,13 +265,11 @@ class Residency:
 
     def _await_move(self, model: SharedModel, cancellation: Cancellation) -> bool:
         """Wait until the caller may move a model that is away; return False if it is back, or closed."""
-        while True:
-            self._wait_until(lambda: model not in self._moving, cancellation)
-            if self._begin_move(model):
-                if model.is_away and model.is_held:
-                    return True
-                self._end_move(model)
-                return False
+        self._wait_until(lambda: self._begin_move(model), cancellation)
+        if model.is_away and model.is_held:
+            return True
+        self._end_move(model)
+        return False
 
     def _end_move(self, model: SharedModel) -> None:
         with self._changed:
@@ -282,7 +284,10 @@ class Residency:
     def _wait_until(
         self, is_so: Callable[[], bool], cancellation: Cancellation, most_s: float = threading.TIMEOUT_MAX
     ) -> bool:
-        """Wait until a condition holds, at most `most_s`; return whether it does. Raises as `cancellation.check`."""
+        """Wait until a condition holds, at most `most_s`; return whether it does. Raises as `cancellation.check`.
+
+        `is_so` is called under the lock, and may take what it finds free.
+        """
         until = time.monotonic() + most_s
         stop_listening = cancellation.on_cancel(self._notify)
         try:

@@ -90,7 +90,7 @@ class Making:
         self._work.enter_context(self.residency.unsettled())
 
     def end_work(self) -> None:
-        """Give back the room if the model was not made. Idempotent."""
+        """Release the room if the model was not made. Idempotent."""
         if size_bytes := self.reserved_bytes:
             self.reserved_bytes = 0
             self.residency.release(size_bytes)

@@ -120,19 +120,15 @@ class StoredModels:
                 session.reserve_for_model(entry.size_bytes, undo)
                 compiled = self._store.load(entry)
                 if compiled is None:
-                    making.end_work()
                     return None
                 prepared = self._restore(compiled, build.config)
             except (MemoryError, OutOfMemory) as error:
-                making.end_work()
                 _log.warning("the stored model %s finds no room: %s", shown, error)
                 return None
             except (InvalidFile, Unsupported) as error:
-                making.end_work()
                 self._store.remove(recipe.key, f"the backend does not restore it: {error!r}")
                 return None
             except BaseException:  # Keep the file: it may be fine.
-                making.end_work()
                 _log.exception("the stored model %s is compiled again: it can't be restored", shown)
                 return None
             _log.info("restored model %s from the store for client %s", shown, session.client, extra=session.log_fields)

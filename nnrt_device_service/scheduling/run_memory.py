@@ -49,6 +49,6 @@ class RunMemory:
             self._long.add(run)
 
     def give_back(self, run: Hashable) -> None:
-        """Give back the bytes that a run has taken, if any, and its slot."""
+        """Release the bytes that a run has taken, if any, and its slot."""
         self.left_bytes += self.taken.pop(run, 0)
         self._long.discard(run)

@@ -19,10 +19,6 @@ _GONE = "the model has been released"
 _RELEASED = SharedModel.alone(AbsentModel(), MemoryBudget(0))
 
 
-def _nothing() -> None:
-    """Do nothing: the model is not pinned."""
-
-
 class LoadedModel:
     """Compiled model that a session uses, released after the session has closed it and its last run has ended."""
 
@@ -45,7 +41,7 @@ class LoadedModel:
         self, shared: SharedModel, freeing: Freeing, close: Callable[[], object], priority: Priority = Priority.NONE
     ) -> None:
         """Make a loaded model. In the end `freeing` calls `close`."""
-        # What it is of all sessions.
+        # The compiled model, which other sessions may use, too.
         self.shared = shared
         self.inputs = tuple(map(TensorForm, shared.prepared.inputs))
         self.outputs = tuple(map(TensorForm, shared.prepared.outputs))
@@ -57,7 +53,7 @@ class LoadedModel:
         # Nanoseconds that the latest run took on the device.
         self._latest_ns = 0
         # Called when the model is released.
-        self.unpin: Callable[[], object] = _nothing
+        self.unpin: Callable[[], object] = lambda: None
         self._close = close
         self._freeing = freeing
         self._lock = shared.lock

@@ -104,7 +104,7 @@ class SharedModel:
         """
         self.prepared = prepared
         self.is_startable = isinstance(prepared, StartableModel)
-        # With which it was compiled, or restored.
+        # The configuration with which the model was compiled, or restored.
         self.config = config
         # Bytes that the model was made of.
         self.size_bytes = size_bytes
@@ -121,7 +121,7 @@ class SharedModel:
         self.keys: list[Hashable] = []
         # Called when nobody holds the model any more and it is closed.
         self.on_closed: Callable[[SharedModel], object] = lambda model: None
-        # What the store has it by; None if it can't leave the device, for it could not come back.
+        # Recipe by which the store has the model. None: the model can't leave the device, for it could not come back.
         self.recipe: Recipe | None = None
         # Number of holders that want it to stay on the device.
         self.pins = 0

@@ -1,6 +1,5 @@
 """Large parts in files of their own, which are read through once and mapped as long as nothing changes."""
 
-import hashlib
 import mmap
 import os
 import stat
@@ -12,12 +11,10 @@ from weakref import WeakKeyDictionary
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.files.container import read
 from nnrt_hdi.files.file_systems import is_of_this_host
-from nnrt_hdi.files.fingerprint import Fingerprint
+from nnrt_hdi.files.fingerprint import Fingerprint, digest_of
 from nnrt_hdi.mapped_files import MappedFile
 from nnrt_hdi.part import Part
 
-# Bytes read at a time.
-_PIECE_BYTES = 1 << 20
 # A file that changed this recently may change again without a new modification time.
 _SETTLED_NS = 1_000_000_000
 
@@ -83,15 +80,8 @@ def required(part: Part, size: int, sha256: bytes) -> Part:
 
 
 def _require_whole(descriptor: int, size: int, sha256: bytes) -> None:
-    """Read a whole file, and raise InvalidFile unless it has this size and digest.
-
-    An unreadable block raises OSError here; in a mapping it would end the process.
-    """
-    digest, piece, at = hashlib.sha256(), bytearray(_PIECE_BYTES), 0
-    while count := os.preadv(descriptor, [piece], at):
-        digest.update(memoryview(piece)[:count])
-        at += count
-    if at != size or digest.digest() != sha256:
+    """Read a whole file, and raise InvalidFile unless it has this size and digest. Raise OSError."""
+    if digest_of(descriptor) != (size, sha256):
         raise InvalidFile(f"its part {sha256.hex()[:12]} is not what was written; the file is damaged")
 
 

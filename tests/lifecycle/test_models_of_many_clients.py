@@ -63,7 +63,7 @@ def test_more_models_than_fit(start_daemon: Callable[..., DaemonProcess], tmp_pa
 
 
 def test_a_restarted_daemon_has_one_model_again(start_daemon: Callable[..., DaemonProcess], tmp_path: Path) -> None:
-    """Its clients load it again at the same time, and share it."""
+    """The clients of a restarted daemon load the model again at the same time, and share it."""
     listen = f"unix:{tmp_path}/device"
     first = start_daemon("--backend", "storing", listen=listen)
     x = np.ones(1, np.float32)

@@ -55,7 +55,7 @@ def test_external_data_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_large_data_stay_in_their_files(tmp_path: Path, beside: bool) -> None:
-    """What `load` makes of the file is the same, and reading from a file that somebody has shortened is an error."""
+    """`load` makes the same model of a mapped file. Reading from a file that somebody has shortened raises an error."""
     g = Graph()
     weights = [np.random.default_rng(at).normal(size=(350, 350)).astype("f4") for at in range(3)]
     x = g.input("x", [2, 350])

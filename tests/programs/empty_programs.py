@@ -7,7 +7,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from daemon_process import DaemonProcess
 from program_models import AnyArray, parsed, weights
+
+from nnrt_client import Unsupported, Way, load
 
 faulty = pytest.mark.skipif(
     onnxruntime.__version__ != "1.32.0", reason="the faults are known of ONNX Runtime 1.32.0 only"
@@ -90,3 +93,17 @@ ENDLESS = EmptyCase(
     ones(x=(1, 1, 5, 5), w=(1, 1, 3, 3)),
     "",
 )
+
+
+def require_only_its_run_fails(daemon: DaemonProcess, case: EmptyCase) -> None:
+    """Check that the fatal run of a program ends with an error, twice, and that all other runs give results."""
+    with (
+        load(case.model.SerializeToString(), daemon.address, ways=(Way.PROGRAM,)) as session,
+        load(GRU.SerializeToString(), daemon.address, ways=(Way.PROGRAM,)) as other,
+    ):
+        for _ in range(2):
+            with pytest.raises(Unsupported, match=rf"inputs of the shapes \[.*crashes on it \({case.signal}\); run it"):
+                session.run(case.fatal)
+            # The same instance, because no model outlives its daemon.
+            assert np.isfinite(session.run(case.harmless)["y"]).all()
+            assert other.run(ones(x=(3, 2, 4)))["y"].shape == (3, 1, 2, 3)

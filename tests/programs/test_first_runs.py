@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from daemon_process import DaemonProcess
-from empty_programs import CRASHING, ENDLESS, GRU, LATE, EmptyCase, faulty, ones
+from empty_programs import CRASHING, ENDLESS, GRU, LATE, EmptyCase, faulty, ones, require_only_its_run_fails
 from nnrt_backend_onnxruntime.deadlines import Deadlines
 from nnrt_backend_onnxruntime.programs import first_runs
 from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns
@@ -39,16 +39,7 @@ UNKNOWN = parsed("f (float[N, M] x) => (int64[2, K] y) { y = NonZero (x) }")
 def test_a_daemon_outlives_it(onnxruntime_daemon: DaemonProcess, case: EmptyCase) -> None:
     if case.signal == "SIGFPE" and platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("this processor divides integers by 0")
-    with (
-        load(case.model.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as session,
-        load(GRU.SerializeToString(), onnxruntime_daemon.address, ways=PROGRAM) as other,
-    ):
-        for _ in range(2):
-            with pytest.raises(Unsupported, match=rf"inputs of the shapes \[.*crashes on it \({case.signal}\); run it"):
-                session.run(case.fatal)
-            # The same instance, because no model outlives its daemon.
-            assert np.isfinite(session.run(case.harmless)["y"]).all()
-            assert other.run(ones(x=(3, 2, 4)))["y"].shape == (3, 1, 2, 3)
+    require_only_its_run_fails(onnxruntime_daemon, case)
 
 
 @faulty

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
-from empty_programs import CRASHING, ENDLESS, GRU, EmptyCase, faulty, ones
+from empty_programs import CRASHING, ENDLESS, GRU, EmptyCase, faulty, ones, require_only_its_run_fails
 from program_models import parsed
 from waiting import until
 
@@ -74,15 +74,7 @@ def isolating() -> Iterator[DaemonProcess]:
 @faulty
 @pytest.mark.parametrize("case", [CRASHING[0], CRASHING[3]], ids=lambda case: case.name)
 def test_a_crash_ends_its_own_run(isolating: DaemonProcess, case: EmptyCase) -> None:
-    with (
-        load(case.model.SerializeToString(), isolating.address, ways=PROGRAM) as session,
-        load(GRU.SerializeToString(), isolating.address, ways=PROGRAM) as other,
-    ):
-        for _ in range(2):
-            with pytest.raises(Unsupported, match=rf"inputs of the shapes \[.*crashes on it \({case.signal}\); run it"):
-                session.run(case.fatal)
-            assert np.isfinite(session.run(case.harmless)["y"]).all()
-            assert other.run(ones(x=(3, 2, 4)))["y"].shape == (3, 1, 2, 3)
+    require_only_its_run_fails(isolating, case)
     until(lambda: not processes_of(isolating))
 
 
@@ -206,7 +198,7 @@ def test_a_cancelled_run_stops(loaded: Loaded) -> None:
 
 @faulty
 def test_a_model_that_crashes_again_and_again_is_given_up(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails as a device does, so that the daemon gives it to nobody else."""
+    """The model fails as a device does, so the daemon gives it to nobody else."""
     monkeypatch.setattr(model_module, "MOST_ENDS", 2)
     case = CRASHING[0]
     model = loaded(case.model.SerializeToString())

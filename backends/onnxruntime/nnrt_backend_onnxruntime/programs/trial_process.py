@@ -1,15 +1,13 @@
 """Process in which a program is tried: it opens one session, may run it once, and exits."""
 
 import logging
-import mmap
 import os
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from nnrt_hdi.forking import Work, limit_resources
+from nnrt_hdi.forking import Work, limit_resources, read_request
 
 # The limits of a trial: seconds of processor time per thread; bytes of address space, plus this multiple of the bytes
 # that the trial gets.
@@ -19,14 +17,13 @@ ROOM_SHARE = 8
 # The exit status if ONNX Runtime refuses the model. The reply has the class of its error and the message before it.
 REFUSED = 3
 MAX_MESSAGE_BYTES = 4096
-HEADER_BYTES = 8
 # The address space of each thread of ONNX Runtime, for its stack and the C library's heap.
 _THREAD_BYTES = 160 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request of a trial. Shared memory has its length, the pickled request, then the model and the arrays."""
+    """Request of a trial. In the memory the model and the arrays follow it."""
 
     device: Any
     config: Any
@@ -69,16 +66,13 @@ def _open_and_run(memory: int) -> None:
     from nnrt_backend_onnxruntime.session import create_session, session_options
     from nnrt_hdi.errors import OutOfMemory
 
-    size_bytes = os.fstat(memory).st_size
-    data = memoryview(mmap.mmap(memory, size_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ))
-    begin = HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES], "little")
-    request: Request = pickle.loads(data[HEADER_BYTES:begin])  # noqa: S301  # The daemon wrote it.
-    data = data[begin:]
+    request: Request
+    request, data = read_request(memory)
     options = session_options(request.device, request.config, request.entries)
     if request.inputs is None:
         options.intra_op_num_threads = 1
     threads = options.intra_op_num_threads
-    room_bytes = ROOM_BYTES + ROOM_SHARE * size_bytes + request.run_bytes + (threads - 1) * _THREAD_BYTES
+    room_bytes = ROOM_BYTES + ROOM_SHARE * os.fstat(memory).st_size + request.run_bytes + (threads - 1) * _THREAD_BYTES
     limit_resources(room_bytes, MOST_CPU_S * threads)
     if not request.is_optimized:
         options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -6,7 +6,6 @@ only how it ended.
 
 import math
 import os
-import pickle
 import select
 import signal
 import socket
@@ -22,7 +21,6 @@ from nnrt_onnx_lowering.value import AnyArray
 
 from nnrt_backend_onnxruntime.programs.first_runs import FirstRuns, describe_run
 from nnrt_backend_onnxruntime.programs.trial_process import (
-    HEADER_BYTES,
     MAX_MESSAGE_BYTES,
     MOST_CPU_S,
     REFUSED,
@@ -32,13 +30,12 @@ from nnrt_backend_onnxruntime.providers import ProviderDevice
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import OperationFailed, OutOfMemory, TimedOut, Unsupported
-from nnrt_hdi.forking import SEPARATOR, ForkServer
+from nnrt_hdi.forking import SEPARATOR, ForkServer, aligned, packed_request
 from nnrt_hdi.tensor import Array, flat_bytes
 
 # The limit of a trial's duration: it may also have to wait for a processor.
 MOST_S = 4 * MOST_CPU_S
 _POLL_S = 0.25
-_ALIGNMENT = 64
 # The number of programs whose trials are remembered.
 _MOST_PROGRAMS = 256
 _ENTRY = "nnrt_backend_onnxruntime.programs.trial_process:prepare"
@@ -85,7 +82,7 @@ class Trials(ForkServer):
         """Start the trial of a model: its opening, and with inputs also a run."""
         given = [*weights.items(), *(inputs or {}).items()]
         arrays = [flat_bytes(array) for _, array in given]
-        *offsets, size_bytes = accumulate(map(_aligned, (len(model), *(data.nbytes for data in arrays))), initial=0)
+        *offsets, size_bytes = accumulate(map(aligned, (len(model), *(data.nbytes for data in arrays))), initial=0)
         places = [
             (name, array.dtype.str, array.shape, offset)
             for (name, array), offset in zip(given, offsets[1:], strict=True)
@@ -101,13 +98,12 @@ class Trials(ForkServer):
             None if inputs is None else places[count:],
             0 if inputs is None else self.run_bytes,
         )
-        header = pickle.dumps(request)
-        start = _aligned(HEADER_BYTES + len(header))
-        header = header.ljust(start - HEADER_BYTES, b"\0")
+        beginning = packed_request(request)
+        start = len(beginning)
         memory = os.memfd_create("nnrt-trial", os.MFD_CLOEXEC)
         try:
             os.truncate(memory, start + size_bytes)
-            os.pwritev(memory, [len(header).to_bytes(HEADER_BYTES, "little"), header, model], 0)
+            os.pwritev(memory, [beginning, model], 0)
             for data, offset in zip(arrays, offsets[1:], strict=True):
                 _write(memory, data, start + offset)
             place = "" if inputs is None else describe_run([array.shape for array in inputs.values()])
@@ -205,10 +201,6 @@ class Trial(Closable):
                 " have the daemon use another version of ONNX Runtime",
                 place=self.place,
             )
-
-
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _write(fd: int, data: memoryview, offset: int) -> None:
