@@ -1,36 +1,88 @@
-"""Steps of a run: one for each node of the graph, in order, with its kernel and the kernel's arguments.
+"""Steps of a run for a library that computes node by node: each node in order, with its kernel and its arguments.
 
 Runs of one kind share their steps. Their inputs have the same shapes, and the same elements where elements determine
 shapes. If the shapes of a node's tensors depend on what the run computes, the node has an OpenStep, which becomes a
 Step when the run reaches the node.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from nnrt_backend_reference.kernels import KERNELS
-from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel, require_memory
-from nnrt_backend_reference.quantized import real_kernel
 from nnrt_hdi.enums import NodeType
-from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.errors import NnrtError, too_much
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import OPERATORS, KnownTensors
 from nnrt_hdi.ops.inference import complete_specs
 from nnrt_hdi.ops.operands import MAX_SHAPE_VALUES
 from nnrt_hdi.ops.quantized import RealView
-from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec, format_shape
 
 # The approximate size of a step.
 STEP_BYTES = 1024
 
-
+AnyDType = np.dtype[Any]
+Kernel = Callable[..., Any]
+KernelT = TypeVar("KernelT", bound=Kernel)
+# A tensor of the library: an array of numpy, a tensor on a device, or the like.
+Value = Any
 # A tensor that a step computes: its index in the graph, data type and shape.
 Result = tuple[int, AnyDType, Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Description of a node for its kernel.
+
+    `attrs` has all attributes, under the names of their parameters in `nnrt_hdi.ops`; the specs are exact.
+    """
+
+    attrs: SimpleNamespace
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_tensor_bytes: int
+
+    def require_memory(self, shape: Shape, dtype: AnyDType) -> None:
+        """Raise OutOfMemory before an array is allocated that would exceed the limit of a single tensor."""
+        size = math.prod(shape) * dtype.itemsize
+        if size > self.max_tensor_bytes:
+            raise too_much(f"a tensor of {dtype} {format_shape(shape)} needs {size} bytes", self.max_tensor_bytes)
+
+
+class Kernels(dict[NodeType, Kernel]):
+    """Kernels of a library. A kernel gets its call and its operands; it returns its output, or a tuple of outputs."""
+
+    def of(self, node_type: NodeType) -> Callable[[KernelT], KernelT]:
+        """Register the kernel of a node type: a decorator."""
+
+        def register(function: KernelT) -> KernelT:
+            if node_type in self:
+                raise TypeError(f"{node_type.name} has two kernels")
+            self[node_type] = function
+            return function
+
+        return register
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library that computes node by node.
+
+    `call` makes the calls for its kernels. `real_kernel` wraps a kernel so that it computes a quantized node as one of
+    real numbers. `empty` is the kernel of nodes whose results have no elements. `elements` returns the elements of a
+    small tensor, for inference.
+    """
+
+    kernels: Kernels
+    call: Callable[..., Call]
+    real_kernel: Callable[[Kernel, Any, RealView], Kernel]
+    empty: Kernel
+    elements: Callable[[Value], Array]
 
 
 class Step(NamedTuple):
@@ -44,7 +96,7 @@ class Step(NamedTuple):
     node: int
     kernel: Kernel
     call: Call
-    operands_in: Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]
+    operands_in: Callable[[Sequence[Value]], Sequence[Value]]
     results: Sequence[Result]
     makes_bytes: int
     last_uses: tuple[int, ...]
@@ -71,9 +123,10 @@ class RunSteps:
 class StepMaker:
     """Maker of the steps of a graph's runs."""
 
-    def __init__(self, graph: Graph, max_tensor_bytes: int) -> None:
+    def __init__(self, graph: Graph, max_tensor_bytes: int, library: Library) -> None:
         """Prepare what all steps of a node share. The caller has inferred the graph's shapes."""
         self._graph = graph
+        self._library = library
         self._max_tensor_bytes = max_tensor_bytes
         given = {*graph.inputs, *graph.constants}
         self._nodes = {
@@ -101,7 +154,7 @@ class StepMaker:
             ],
         )
 
-    def bind(self, step: OpenStep, values: Sequence[AnyArray | None], specs: list[TensorSpec]) -> Step:
+    def bind(self, step: OpenStep, values: Sequence[Value], specs: list[TensorSpec]) -> Step:
         """Return the Step of an open step that a run has reached.
 
         Args:
@@ -115,7 +168,7 @@ class StepMaker:
         node = self._graph.nodes[step.node]
         inputs = tuple([specs[at] for at in node.inputs])
         # Inference reads the elements of small operands only.
-        seen = [_if_small(values[at]) for at in node.inputs]
+        seen = [self._if_small(values[at], specs[at]) for at in node.inputs]
         operands = inputs, [None if array is None else array.tobytes() for array in seen]
         if step.latest is not None and step.latest[0] == operands:
             made = step.latest[1]
@@ -135,13 +188,14 @@ class StepMaker:
         """Return the Step of a node whose tensors have these specs. Raises OutOfMemory if a result is too large."""
         node, template = self._graph.nodes[index], self._nodes[index]
         outputs = tuple([specs[at] for at in node.outputs])
-        call = Call(template.attrs, tuple([specs[at] for at in node.inputs]), outputs, self._max_tensor_bytes)
+        library, inputs = self._library, tuple([specs[at] for at in node.inputs])
+        call = library.call(template.attrs, inputs, outputs, self._max_tensor_bytes)
         made = [spec.known_bytes for spec in outputs]
         try:
             if max(made) > self._max_tensor_bytes:
                 for spec in outputs:
-                    require_memory(call, spec.shape, spec.numpy_dtype)
-            kernel = template.kernel(node.type, call) if any(made) else _empty_results
+                    call.require_memory(spec.shape, spec.numpy_dtype)
+            kernel = template.kernel(node.type, call, library) if any(made) else library.empty
         except NnrtError as error:
             raise error.at(self._graph.place(index)) from error
         return Step(
@@ -155,13 +209,18 @@ class StepMaker:
             sum([specs[at].known_bytes for at in template.frees]),
         )
 
+    def _if_small(self, value: Value, spec: TensorSpec) -> Array | None:
+        """Return the elements of a tensor if it is small enough for inference to read them, else None."""
+        is_small = value is not None and math.prod(spec.shape) <= MAX_SHAPE_VALUES
+        return self._library.elements(value) if is_small else None
+
 
 @dataclass(slots=True, eq=False)
 class _NodeTemplate:
     """Parts of a node's steps that don't depend on shapes."""
 
     attrs: SimpleNamespace
-    operands_in: Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]
+    operands_in: Callable[[Sequence[Value]], Sequence[Value]]
     results: Sequence[tuple[int, AnyDType]]
     last_uses: tuple[int, ...]
     # The tensors of `last_uses` that the run has computed, which are neither inputs nor constants.
@@ -171,25 +230,15 @@ class _NodeTemplate:
     _view: RealView | None = None
     _is_viewed: bool = False
 
-    def kernel(self, node_type: NodeType, call: Call) -> Kernel:
+    def kernel(self, node_type: NodeType, call: Call, library: Library) -> Kernel:
         """Return the node's kernel, wrapped to compute on real numbers if tensors are quantized."""
         if not self._is_viewed:
             self._view = OPERATORS[node_type].real_view(call.inputs, call.outputs)
             self._is_viewed = True
-        kernel = KERNELS[node_type]
-        return real_kernel(kernel, call, self._view) if self._view else kernel
+        kernel = library.kernels[node_type]
+        return library.real_kernel(kernel, call, self._view) if self._view else kernel
 
 
-def _picker(indices: tuple[int, ...]) -> Callable[[Sequence[AnyArray | None]], Sequence[AnyArray | None]]:
+def _picker(indices: tuple[int, ...]) -> Callable[[Sequence[Value]], Sequence[Value]]:
     """Return a function that picks the tensors with these indices from all tensors of a run."""
     return itemgetter(*indices) if len(indices) > 1 else lambda values: [values[index] for index in indices]
-
-
-def _if_small(array: AnyArray | None) -> Array | None:
-    """Return the array if it is small enough for inference to read its elements, else None."""
-    return array if array is not None and array.size <= MAX_SHAPE_VALUES else None
-
-
-def _empty_results(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
-    """Return results without elements. Steps call this instead of kernels, which needn't handle such results."""
-    return tuple(np.empty(spec.shape, spec.numpy_dtype) for spec in call.outputs)
