@@ -99,5 +99,5 @@ def peers(session: nox.Session) -> None:
 @nox.session
 def networks(session: nox.Session) -> None:
     """Export the networks that benchmarks/network_table.py measures, with torch, into build/networks."""
-    session.install(".[onnxruntime,torch]")
+    session.install(".[onnxruntime,exporters]")
     session.run("python", "benchmarks/export_networks.py", "build/networks", *session.posargs)

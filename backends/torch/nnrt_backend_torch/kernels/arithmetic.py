@@ -1,0 +1,1 @@
+"""Arithmetic on two operands, with broadcasting."""

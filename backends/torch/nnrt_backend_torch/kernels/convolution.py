@@ -1,0 +1,2 @@
+"""Convolutions and pooling: windows that slide over an image.
+"""

@@ -1,0 +1,1 @@
+"""Tensors made from a shape or a range."""

@@ -1,0 +1,1 @@
+"""Elements read or written by their index."""

@@ -1,0 +1,1 @@
+"""Normalization: values brought to a common scale."""

@@ -1,0 +1,1 @@
+"""Conversion between real and quantized tensors."""

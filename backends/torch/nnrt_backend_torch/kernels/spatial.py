@@ -1,0 +1,2 @@
+"""Operators that know the height and width of images: resizing, rearranging, detection.
+"""

@@ -1,0 +1,239 @@
+"""Graph prepared to run with torch: its nodes in order, each with its kernel and the kernel's arguments."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+
+from nnrt_backend_torch.errors import out_of_memory
+from nnrt_backend_torch.kernels import KERNELS
+from nnrt_backend_torch.kernels.kernel import DTYPES, ON_HOST, Call
+from nnrt_backend_torch.quantized import real_kernel
+from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.enums import NodeType
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, too_much
+from nnrt_hdi.files.exported_graph import export_parts
+from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph_model import OpenGraphModel
+from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.ops.in_place import in_place
+from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
+from nnrt_hdi.part import Part
+from nnrt_hdi.steps import STEP_BYTES, Library, OpenStep, RunSteps, Step, StepMaker
+from nnrt_hdi.tensor import Array, format_shape, writable_view
+
+# What the exports of this backend are.
+KIND = "torch program"
+# The most nodes whose steps a model keeps, of all kinds of inputs together. One kind is kept in any case.
+KEPT_NODES = 1 << 14
+HOST = torch.device("cpu")
+
+Tensors = list[torch.Tensor | None]
+
+
+def _empty(call: Call, *_: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return results without elements. Kernels needn't handle such results."""
+    return tuple(torch.empty(spec.shape, dtype=DTYPES[spec.data_type], device=call.device) for spec in call.outputs)
+
+
+def _elements(tensor: torch.Tensor) -> Array:
+    elements: Array = tensor.cpu().numpy()
+    return elements
+
+
+class TorchModel(OpenGraphModel[RunSteps]):
+    """Model that runs a graph node by node. A run shares no state with others, so runs may be concurrent.
+
+    Kernels never write to their operands. Weights are on the device, once. Outputs belong to the caller: no output
+    shares memory with an input, a constant or another output.
+
+    With float16, every FLOAT32 tensor (input, constant, result of an operator) is a FLOAT16 tensor on the device, and
+    outputs are returned as FLOAT32. Tensors of other types stay, and so does a tensor that is read as a shape, because
+    FLOAT16 can't represent all sizes above 2048.
+    """
+
+    def __init__(
+        self, graph: Graph, device: torch.device, max_tensor_bytes: int, run_bytes: int, enable_float16: bool
+    ) -> None:
+        """Prepare a graph.
+
+        Args:
+            graph: An inferred graph.
+            device: The device that computes.
+            max_tensor_bytes: The most bytes of a tensor.
+            run_bytes: The most bytes of a run's results at a time.
+            enable_float16: Whether FLOAT32 tensors become FLOAT16.
+
+        Raises:
+            InvalidParameter: The data of a constant are missing.
+            OutOfMemory: The device has no memory for the constants.
+        """
+        self._graph = graph
+        self._device = device
+        self._run_bytes = run_bytes
+        library = Library(KERNELS, partial(Call, device=device), real_kernel, _empty, _elements)
+        self._maker = StepMaker(graph, max_tensor_bytes, library)
+        kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
+        super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=kinds)
+        if self.varies:
+            self.kept_bytes += kinds * len(graph.nodes) * STEP_BYTES
+        self.reads_in_place = in_place(graph).inputs
+        self._enable_float16 = enable_float16
+        self._shapes = {node.inputs[0] for node in graph.nodes if node.type is NodeType.CONSTANT_OF_SHAPE}
+        self._stored_as = [self._stored_type(index) for index in range(len(graph.tensors))]
+        self._constants: Tensors = [None] * len(graph.tensors)
+        only_read = _only_read_on_host(graph)
+        for index, constant in graph.constants.items():
+            if constant.data is None:
+                raise InvalidParameter("its data is not here", place=graph.tensor_place(index))
+            self._constants[index] = self._taken(index, constant.data, HOST if index in only_read else device)
+        # Outputs never share memory with these.
+        self._kept = {tensor.untyped_storage().data_ptr() for tensor in self._constants if tensor is not None}
+
+    def run(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> list[Array]:
+        kind = self.prepared(inputs)
+        return self._run(kind, kind.steps, inputs, cancellation, outputs)
+
+    def profile(
+        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
+    ) -> tuple[list[Array], list[OperatorTime]]:
+        kind, times = self.prepared(inputs), list[OperatorTime]()
+        return self._run(kind, self._timed(kind.steps, times), inputs, cancellation, outputs), times
+
+    def export(self) -> Sequence[Part]:
+        return export_parts(KIND, self._graph, enable_float16=self._enable_float16)
+
+    def close(self) -> None:
+        self._constants = []
+
+    def _run(
+        self,
+        kind: RunSteps,
+        steps: Iterable[Step | OpenStep],
+        inputs: Sequence[Array],
+        cancellation: Cancellation,
+        outputs: Sequence[Array | None],
+    ) -> list[Array]:
+        with torch.inference_mode():
+            given = [
+                self._taken(index, array, self._device)
+                for index, array in zip(self._graph.inputs, inputs, strict=True)
+            ]
+            results = self._computed(kind, steps, given, cancellation)
+            return self._own_outputs(results, given, outputs)
+
+    def _computed(
+        self,
+        kind: RunSteps,
+        steps: Iterable[Step | OpenStep],
+        inputs: Sequence[torch.Tensor],
+        cancellation: Cancellation,
+    ) -> list[torch.Tensor]:
+        """Execute the steps and return the outputs. Small models are slowed down by any cost of a step."""
+        values, specs = self._constants.copy(), list(kind.tensors)
+        for index, tensor in zip(self._graph.inputs, inputs, strict=True):
+            values[index] = tensor
+        check, stored_as, live_bytes, most_bytes = cancellation.check, self._stored_as, 0, self._run_bytes
+        for next_step in steps:
+            check()
+            try:
+                step = self._maker.bind(next_step, values, specs) if isinstance(next_step, OpenStep) else next_step
+                live_bytes += step.makes_bytes
+                if live_bytes > most_bytes:
+                    _refuse(step, live_bytes, most_bytes)
+                computed: Any = step.kernel(step.call, *step.operands_in(values))
+                several = isinstance(computed, tuple)
+                made = zip(step.results, computed, strict=True) if several else ((step.results[0], computed),)
+                for (index, _, shape), result in made:
+                    if result.shape != shape:
+                        what = f"the kernel made {format_shape(result.shape)}; it is to make {format_shape(shape)}"
+                        raise OperationFailed(what)
+                    # A kernel may compute in a wider type than its result has. It is converted here, once.
+                    values[index] = result.to(stored_as[index])
+            except NnrtError as error:
+                raise error.at(self._graph.place(next_step.node)) from error
+            except (MemoryError, RuntimeError) as error:
+                raise _typed(error).at(self._graph.place(next_step.node)) from error
+            for index in step.last_uses:
+                values[index] = None
+            live_bytes -= step.frees_bytes
+        return [values[index] for index in self._graph.outputs]  # type: ignore[misc]  # None of them is used up.
+
+    def _timed(self, steps: Iterable[Step | OpenStep], times: list[OperatorTime]) -> Iterator[Step | OpenStep]:
+        """Yield the steps, and time each until the next is requested and the device has computed it."""
+        began_ns = time.perf_counter_ns()
+        for step in steps:
+            step_began_ns = time.perf_counter_ns()
+            yield step
+            self._wait()
+            node, took_ns = self._graph.nodes[step.node], time.perf_counter_ns() - step_began_ns
+            times.append(OperatorTime(node.name, node.type.name, step_began_ns - began_ns, took_ns))
+
+    def _wait(self) -> None:
+        """Wait until the device has computed what it was given."""
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize(self._device)
+
+    def _taken(self, index: int, array: Array, device: torch.device) -> torch.Tensor:
+        """Return a tensor of the graph on the device, in the type that it has there; on the host, without a copy."""
+        tensor = torch.from_numpy(array if array.flags.writeable else writable_view(array))
+        try:
+            return tensor.to(device, self._stored_as[index])
+        except (MemoryError, RuntimeError) as error:
+            raise _typed(error).at(self._graph.tensor_place(index)) from error
+
+    def _stored_type(self, index: int) -> torch.dtype:
+        """Return the type that a tensor of the graph has on the device."""
+        dtype = DTYPES[self._graph.tensors[index].data_type]
+        is_halved = self._enable_float16 and dtype is torch.float32 and index not in self._shapes
+        return torch.float16 if is_halved else dtype
+
+    def _own_outputs(
+        self, results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], regions: Sequence[Array | None]
+    ) -> list[Array]:
+        """Return the outputs, contiguous, each in its region or in its own memory."""
+        outputs: list[Array] = []
+        taken = self._kept.union(tensor.untyped_storage().data_ptr() for tensor in inputs)
+        for at, (index, result) in enumerate(zip(self._graph.outputs, results, strict=True)):
+            if (region := regions[at] if regions else None) is not None:
+                torch.from_numpy(region).copy_(result)
+                outputs.append(region)
+                continue
+            owned = result.to(HOST, DTYPES[self._graph.tensors[index].data_type]).contiguous()
+            memory = owned.untyped_storage()
+            # A small view would keep all of what it views.
+            if memory.data_ptr() in taken or memory.nbytes() > 2 * owned.nbytes:
+                owned = owned.clone()
+                memory = owned.untyped_storage()
+            taken.add(memory.data_ptr())
+            outputs.append(owned.numpy())
+        return outputs
+
+
+def _only_read_on_host(graph: Graph) -> set[int]:
+    """Return the constants that kernels read only by `numbers`."""
+    on_host: set[int] = set()
+    elsewhere = set(graph.outputs)
+    for node in graph.nodes:
+        positions = ON_HOST[node.type]
+        for position, index in enumerate(node.inputs):
+            (on_host if position in positions else elsewhere).add(index)
+    return on_host - elsewhere
+
+
+def _typed(error: BaseException) -> NnrtError:
+    """Return OutOfMemory for an error of torch that says so; raise any other, which is a fault of the device."""
+    typed = out_of_memory(error)
+    if typed is None:
+        raise error
+    return typed
+
+
+def _refuse(step: Step, live_bytes: int, most_bytes: int) -> NoReturn:
+    """Raise the error for a step whose results are too large, before the kernel computes them."""
+    with_outputs = ", ".join(map(str, step.call.outputs))
+    raise too_much(f"with {with_outputs} the run holds {live_bytes} bytes at a time", most_bytes, "--run-bytes")
