@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c demo-fleet quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
+.PHONY: help demo demo-c demo-fleet demo-torch quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines test-torch openvino fuzz mutants bench bench-fleet peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2} /^## /{print "\n" substr($$0, 4)}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo: $(ENV)/demo ## Run two daemons, classify digits on them, kill one
 
 demo-fleet: $(ENV)/demo ## Use four daemons as one device while they are killed, drained and restarted
 	@PYTHONPATH=examples/digits $(ENV)/bin/python examples/fleet/fleet_demo.py
+
+demo-torch: $(ENV)/test ## Do what `make demo` does on the torch backend (installs torch)
+	@$(NOX) torch_demo
 
 demo-c: $(ENV)/demo ## Compile programs in C and run them on a device
 	@$(ENV)/bin/python examples/c/demo.py
@@ -102,6 +105,9 @@ matrix: $(ENV)/test ## Run the tests on each installed Python, with the oldest a
 
 engines: $(ENV)/test ## Run the tests of Kubernetes and Ray (installs large packages)
 	$(NOX) engines
+
+test-torch: $(ENV)/test ## Test the torch backend (installs torch)
+	$(NOX) torch
 
 openvino: $(ENV)/test ## Test examples/backend_openvino, and try it with the conformance kit
 	$(NOX) openvino

@@ -91,6 +91,20 @@ def openvino(session: nox.Session) -> None:
 
 
 @nox.session
+def torch(session: nox.Session) -> None:
+    """Run the tests of the torch backend, with torch, which is too large for the tests' own environment."""
+    session.install("--editable", ".[test,torch]")
+    session.run("pytest", "-q", "-n", "auto", "tests/on_torch", *session.posargs)
+
+
+@nox.session
+def torch_demo(session: nox.Session) -> None:
+    """Run `make demo` on the torch backend."""
+    session.install("--editable", ".[torch]")
+    session.run("python", "examples/digits/demo.py", "--backend", "torch")
+
+
+@nox.session
 def peers(session: nox.Session) -> None:
     """Install the server that benchmarks/crowds.py compares with, which needs other versions of what we need."""
     session.install("--editable", ".[peers]")

@@ -395,5 +395,15 @@ class Backend(ABC):
         """
         return None
 
+    def fault(self) -> str:
+        """Return why the device can compute no more in this process, as after a fault of its driver that stays.
+
+        The daemon asks several times a second. It then tells its clients, and ends; its supervisor starts it again.
+
+        Returns:
+            The reason; empty, the default, while the device works.
+        """
+        return ""
+
     def close(self) -> None:
         """Release the device."""

@@ -1,4 +1,4 @@
-"""Torch backend: computes graphs with the operators of torch, on whatever torch computes on: CPUs, CUDA, ROCm, MPS, XPU."""
+"""Torch backend: computes graphs with torch, on whatever torch computes on: CPUs, CUDA, ROCm, MPS, XPU."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ __all__ = ["create", "devices"]
 def create(options: Mapping[str, str]) -> Backend:
     """Return the backend; the entry point's factory. `nnrt_backend_torch.options` has the options."""
     _require_torch()
-    from nnrt_backend_torch.backend import create
+    from nnrt_backend_torch.devices import create
 
     return create(options)
 

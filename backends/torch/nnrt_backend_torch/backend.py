@@ -1,13 +1,13 @@
 """Backend of one device that torch computes on."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from nnrt_backend_torch.kernels import KERNELS
 from nnrt_backend_torch.model import KIND, TorchModel
-from nnrt_backend_torch.options import Options, processors, read_options
+from nnrt_backend_torch.options import Options, processors
 from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, Support
 from nnrt_hdi.enums import DataType, DeviceType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
@@ -94,11 +94,6 @@ class TorchBackend(Backend):
         for index, support in enumerate(self.supported(graph)):
             if not support.supported:
                 raise Unsupported(support.reason, place=graph.place(index))
-
-
-def create(options: Mapping[str, str]) -> TorchBackend:
-    """Return the backend with these options; raise what `read_options` raises."""
-    return TorchBackend(read_options(options))
 
 
 def _refuse_extensions(config: ModelConfig) -> None:

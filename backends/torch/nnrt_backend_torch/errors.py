@@ -14,7 +14,8 @@ def out_of_memory(error: BaseException) -> OutOfMemory | None:
     Any other error of torch is a fault of the device or of a kernel: None.
     """
     if isinstance(error, torch.OutOfMemoryError):
-        torch.accelerator.empty_cache()
+        if torch.accelerator.is_available():
+            torch.accelerator.empty_cache()
     elif not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
         return None
     return OutOfMemory(str(error).partition("\n")[0])

@@ -120,8 +120,7 @@ class TorchModel(OpenGraphModel[RunSteps]):
     ) -> list[Array]:
         with torch.inference_mode():
             given = [
-                self._taken(index, array, self._device)
-                for index, array in zip(self._graph.inputs, inputs, strict=True)
+                self._taken(index, array, self._device) for index, array in zip(self._graph.inputs, inputs, strict=True)
             ]
             results = self._computed(kind, steps, given, cancellation)
             return self._own_outputs(results, given, outputs)

@@ -1,0 +1,66 @@
+"""Registration of memory that the daemon shares with clients, so that the device copies from and to it directly.
+
+Large tensors of a client on this host lie in memory that both have mapped, and that stays mapped for many runs. CUDA
+copies from such memory in one step if it is registered (`cudaHostRegister`), else through a buffer of its own.
+"""
+
+import mmap
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from nnrt_hdi.tensor import Array
+
+# The least bytes of a tensor for which it pays.
+_LEAST_BYTES = 1 << 16
+# Flag of cudaHostRegister for memory that is mapped for reading only.
+_READ_ONLY = 8
+
+# Registers memory, given its address, bytes and whether it is read-only, and returns what undoes that.
+Register = Callable[[int, int, bool], Callable[[], object]]
+
+
+class Pinning:
+    """Registry of mapped memory. Memory that can't be registered is used as it is."""
+
+    def __init__(self, register: Register) -> None:
+        self._register = register
+        # By their ids. A mapping leaves when it is freed, before its memory is unmapped.
+        self._known: dict[int, weakref.finalize[[], mmap.mmap] | None] = {}
+
+    def pin(self, array: Array) -> None:
+        """Register the memory in which a large array lies, if that is mapped and isn't registered yet."""
+        if array.nbytes < _LEAST_BYTES:
+            return
+        mapping = _mapping_of(array)
+        if mapping is None or id(mapping) in self._known:
+            return
+        memory = np.frombuffer(mapping, np.uint8)
+        address, is_read_only = memory.ctypes.data, not memory.flags.writeable
+        del memory
+        try:
+            undo = self._register(address, len(mapping), is_read_only)
+        except RuntimeError:
+            undo = int
+        self._known[id(mapping)] = weakref.finalize(mapping, self._forget, id(mapping), undo)
+
+    def _forget(self, key: int, undo: Callable[[], object]) -> None:
+        self._known.pop(key, None)
+        undo()
+
+
+def cuda_register(address: int, size_bytes: int, is_read_only: bool) -> Callable[[], object]:
+    """Register memory with CUDA or ROCm; raise RuntimeError if the driver refuses."""
+    runtime = torch.cuda.cudart()
+    torch.cuda.check_error(int(runtime.cudaHostRegister(address, size_bytes, _READ_ONLY if is_read_only else 0)))
+    return lambda: runtime.cudaHostUnregister(address)
+
+
+def _mapping_of(array: Array) -> mmap.mmap | None:
+    """Return the mapping in which an array lies; None if it lies elsewhere."""
+    base: object = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base if isinstance(base, mmap.mmap) else None

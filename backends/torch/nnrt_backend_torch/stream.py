@@ -1,0 +1,90 @@
+"""Stream of an accelerator, on which runs compute in order, and the thread that ends them."""
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import torch
+
+from nnrt_backend_torch.errors import out_of_memory
+from nnrt_hdi.backend import RunEnd
+from nnrt_hdi.tensor import Array
+
+# Returns the outputs of a run, once the device has computed them.
+Collect = Callable[[], list[Array]]
+OnEnd = Callable[[RunEnd], None]
+
+
+class _Enqueued(NamedTuple):
+    """Run on the stream: the event after its last work, its outputs from then on, and the callback for its end."""
+
+    event: Any
+    collect: Collect
+    on_end: OnEnd
+
+
+class Stream:
+    """Stream of a device. Work of several threads may interleave there, but each thread's is in order.
+
+    Runs end in the order in which they were enqueued, in a thread of the stream. A fault of the device stays: no later
+    work succeeds in this process. `fault` says which, and is empty until then.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.fault = ""
+        # The processor computes at once.
+        self._stream = torch.Stream(device=device) if device.type != "cpu" else None
+        self._enqueued: SimpleQueue[_Enqueued | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._end_runs, name=f"torch-{device}", daemon=True)
+        self._thread.start()
+
+    def enqueue(self, compute: Callable[[], Collect], on_end: OnEnd) -> None:
+        """Call a function that gives the device the work of a run. `on_end` gets what the function returns, called.
+
+        Raises:
+            NnrtError: The function raised it. The device has finished what it was given, and `on_end` isn't called.
+            Exception: As above; or a fault of the device.
+        """
+        try:
+            with self.current():
+                collect = compute()
+                event = self._stream.record_event() if self._stream is not None else None
+        except BaseException as error:
+            self._note_fault(error)
+            self.synchronize()  # Until then it may read the run's inputs.
+            raise
+        self._enqueued.put(_Enqueued(event, collect, on_end))
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Return a context in which work of this thread goes to the stream."""
+        return self._stream if self._stream is not None else nullcontext()
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all work so far, unless it has a fault."""
+        if self._stream is not None and not self.fault:
+            self._stream.synchronize()
+
+    def close(self) -> None:
+        """End the thread, after it has ended all runs."""
+        self._enqueued.put(None)
+        self._thread.join()
+
+    def _end_runs(self) -> None:
+        while (run := self._enqueued.get()) is not None:
+            end: RunEnd
+            try:
+                if run.event is not None:
+                    run.event.synchronize()
+                end = run.collect()
+            except BaseException as error:
+                self._note_fault(error)
+                end = out_of_memory(error) or error
+            run.on_end(end)
+            del run, end  # Not kept while the thread waits for the next one.
+
+    def _note_fault(self, error: BaseException) -> None:
+        # Torch's class for errors of a driver; after one of a kernel every later call fails, too.
+        if isinstance(error, torch.AcceleratorError):
+            self.fault = self.fault or str(error).partition("\n")[0]
