@@ -36,6 +36,7 @@ __all__ = [
     "in_order",
     "kernel",
     "numbers",
+    "on_device",
     "out_of_order",
     "per_channel",
 ]
@@ -119,6 +120,14 @@ def numbers(x: torch.Tensor) -> list[int]:
     """Return the elements as integers of Python. Waits for the device unless x is in memory of the host."""
     found: list[int] = x.reshape(-1).tolist()
     return found
+
+
+def on_device(call: Call, x: torch.Tensor) -> torch.Tensor:
+    """Return a small tensor that a kernel has made in memory of the host, on the call's device.
+
+    CUDA copies it aside at once, so the host needn't wait until the device gets to it.
+    """
+    return x.to(call.device, non_blocking=call.device.type == "cuda")
 
 
 def per_channel(call: Call, vector: torch.Tensor) -> torch.Tensor:
