@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c demo-fleet demo-torch quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines test-torch openvino fuzz mutants bench bench-fleet peers networks clean
+.PHONY: help demo demo-c demo-fleet demo-torch quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines test-torch openvino fuzz mutants bench bench-fleet bench-torch bench-gpu peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2} /^## /{print "\n" substr($$0, 4)}' $(MAKEFILE_LIST)
@@ -139,6 +139,12 @@ bench: $(ENV)/test ## Measure, and write the tables of docs/reference/performanc
 
 bench-fleet: $(ENV)/test ## Measure pools of daemons under deaths and restarts, and write the table
 	PYTHONPATH=tests $(ENV)/bin/python benchmarks/fleets.py --write
+
+bench-torch: $(ENV)/test ## Measure networks on the torch backend, and write the page (installs torch)
+	@$(NOX) bench_torch -- --write
+
+bench-gpu: $(ENV)/test ## Measure networks on a GPU by the torch backend; print the tables (installs torch)
+	@$(NOX) bench_torch -- --device cuda:0
 
 peers: $(ENV)/test ## Install the server that `make bench` compares with
 	$(NOX) peers

@@ -105,6 +105,13 @@ def torch_demo(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_torch(session: nox.Session) -> None:
+    """Measure networks on the torch backend."""
+    session.install("--editable", ".[test,torch,exporters]")
+    session.run("python", "benchmarks/torch_devices.py", *session.posargs, env={"PYTHONPATH": "tests:tests/onnx_import"})
+
+
+@nox.session
 def peers(session: nox.Session) -> None:
     """Install the server that benchmarks/crowds.py compares with, which needs other versions of what we need."""
     session.install("--editable", ".[peers]")

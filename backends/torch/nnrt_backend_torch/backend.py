@@ -30,6 +30,7 @@ class TorchBackend(Backend):
             self.concurrent_runs = processors() // options.threads + 1
         torch.backends.cuda.matmul.allow_tf32 = options.tf32
         torch.backends.cudnn.allow_tf32 = options.tf32
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         hardware = "" if is_cpu else f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
         self._info = DeviceInfo(
             device_name=options.name or f"torch-{str(device).replace(':', '-')}",
