@@ -38,6 +38,7 @@ from nnrt_hdi.backend.interface import (
     RunEnd,
     StartableModel,
     Support,
+    ended,
 )
 from nnrt_hdi.backend.plugins import (
     INTERFACE_VERSION,
@@ -73,6 +74,7 @@ __all__ = [
     "Telemetry",
     "backend_names",
     "backend_states",
+    "ended",
     "load_backend",
     "require_backend",
     "require_description",

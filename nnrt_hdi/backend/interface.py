@@ -242,17 +242,30 @@ class StartableModel(PreparedModel):
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         """Start a run and wait until it ends."""
-        ends: SimpleQueue[RunEnd] = SimpleQueue()
-        self.start(inputs, cancellation, outputs, FirstEnd(ends.put))
-        try:
-            end = ends.get(timeout=cancellation.remaining)
-        except Empty:
-            cancellation.expire()
-            end = ends.get()
-        if isinstance(end, BaseException):
-            raise end
-        # The daemon checks that it is a list of arrays.
-        return list(end) if isinstance(end, tuple) else cast("list[Array]", end)
+        return ended(lambda on_end: self.start(inputs, cancellation, outputs, on_end), cancellation)
+
+
+def ended(start: Callable[[Callable[[RunEnd], None]], None], cancellation: Cancellation) -> list[Array]:
+    """Start a run and wait until it ends.
+
+    Args:
+        start: Starts the run, given its `on_end`.
+        cancellation: The run's cancellation, which expires at its deadline.
+
+    Returns:
+        The outputs.
+    """
+    ends: SimpleQueue[RunEnd] = SimpleQueue()
+    start(FirstEnd(ends.put))
+    try:
+        end = ends.get(timeout=cancellation.remaining)
+    except Empty:
+        cancellation.expire()
+        end = ends.get()
+    if isinstance(end, BaseException):
+        raise end
+    # The daemon checks that it is a list of arrays.
+    return list(end) if isinstance(end, tuple) else cast("list[Array]", end)
 
 
 class Backend(ABC):

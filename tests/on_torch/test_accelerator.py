@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from nnrt_backend_torch.accelerator import AcceleratorBackend
-from nnrt_backend_torch.options import Options
+from nnrt_backend_torch.options import Options, processors
 from nnrt_backend_torch.pinning import Pinning
 from nnrt_backend_torch.stream import Stream
 from operators.single_node import graph_of, spec
@@ -20,7 +20,7 @@ from nnrt_client.conformance import Level
 from nnrt_hdi.backend import Cancellation, ModelConfig, RunEnd
 from nnrt_hdi.device_buffers import DeviceRegion
 from nnrt_hdi.enums import DataType, NodeType
-from nnrt_hdi.errors import NnrtError, OutOfMemory
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array
 
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def backend() -> Iterator[AcceleratorBackend]:
-    backend = AcceleratorBackend(Options(CPU, 1, False, ""))
+    backend = AcceleratorBackend(Options(CPU, processors(), False, ""))  # One thread computes.
     yield backend
     backend.close()
 
@@ -76,7 +76,7 @@ def test_what_clients_keep_stays_on_the_device(backend: AcceleratorBackend) -> N
 def test_a_view_of_an_input_is_copied_before_another_output_is_written(backend: AcceleratorBackend) -> None:
     """Split: both outputs are views of one input, and change places in its own memory."""
     vector, half = spec((8,), DataType.FLOAT32), spec((4,), DataType.FLOAT32)
-    graph = graph_of(NodeType.SPLIT, [(vector, None)], {"output_num": 2, "size_splits": [4, 4], "axis": 0}, half, half)
+    graph = graph_of(NodeType.SPLIT, [(vector, None)], {"output_num": 2, "size_splits": (4, 4), "axis": 0}, half, half)
     model = backend.prepare(graph, ModelConfig(), lambda _: None)
     buffer = backend.allocate(32)
     buffer.write(0, memoryview(np.arange(8, dtype=np.float32).tobytes()))
@@ -88,12 +88,26 @@ def test_a_view_of_an_input_is_copied_before_another_output_is_written(backend: 
     np.testing.assert_array_equal(regions[1].copy(), [4, 5, 6, 7])
 
 
-def test_a_run_that_is_cancelled_is_not_enqueued(backend: AcceleratorBackend) -> None:
+def test_a_run_that_is_cancelled_is_not_computed(backend: AcceleratorBackend) -> None:
     model = backend.prepare(sum_graph(), ModelConfig(), lambda _: None)
     cancellation, vector = Cancellation(), np.zeros(4, np.float32)
     cancellation.cancel()
-    with pytest.raises(NnrtError):
-        model.start([vector, vector], cancellation, [], lambda end: pytest.fail("it has no end"))
+    ends: SimpleQueue[RunEnd] = SimpleQueue()
+    model.start([vector, vector], cancellation, [], ends.put)
+    assert isinstance(ends.get(timeout=DEADLINE_S), NnrtError)
+
+
+def test_checks_of_elements_are_made_when_the_run_ends(backend: AcceleratorBackend) -> None:
+    """A run with an index out of bounds ends with the error that a CPU raises at once."""
+    x, indices = spec((4,), DataType.FLOAT32), spec((2,), DataType.INT32)
+    axis = (spec((), DataType.INT64), np.array(0))
+    graph = graph_of(NodeType.GATHER, [(x, None), (indices, None), axis], {}, spec((2,), DataType.FLOAT32))
+    model = backend.prepare(graph, ModelConfig(), lambda _: None)
+    vector = np.arange(4, dtype=np.float32)
+    (y,) = model.run([vector, np.array([3, 0], np.int32)], Cancellation())
+    np.testing.assert_array_equal(y, [3, 0])
+    with pytest.raises(InvalidParameter, match=r"GATHER node 0: indices\[1\] is -1 in a dimension of 4 elements"):
+        model.run([vector, np.array([3, -1], np.int32)], Cancellation())
 
 
 @pytest.mark.parametrize(

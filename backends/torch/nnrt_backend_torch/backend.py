@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from nnrt_backend_torch.device import TorchDevice
 from nnrt_backend_torch.kernels import KERNELS
 from nnrt_backend_torch.model import KIND, TorchModel
 from nnrt_backend_torch.options import Options, processors
+from nnrt_backend_torch.stream import Stream
 from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, Support
 from nnrt_hdi.enums import DataType, DeviceType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
@@ -21,13 +23,16 @@ class TorchBackend(Backend):
     """Backend of one device of torch."""
 
     def __init__(self, options: Options) -> None:
-        self._device = device = options.device
+        device = options.device
         self._run_bytes = sys.maxsize
         is_cpu = device.type == "cpu"
+        threads = 1
         if is_cpu:
             torch.set_num_threads(options.threads)
-            # One run more than there are processors for: it computes while the tensors of another are copied.
-            self.concurrent_runs = processors() // options.threads + 1
+            threads = max(1, processors() // options.threads)
+            # One run more than there are processors for: it waits while the tensors of another are copied.
+            self.concurrent_runs = threads + 1
+        self._device = TorchDevice(device, Stream(device, threads))
         torch.backends.cuda.matmul.allow_tf32 = options.tf32
         torch.backends.cudnn.allow_tf32 = options.tf32
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -48,6 +53,12 @@ class TorchBackend(Backend):
 
     def start(self, run_bytes: int, *, accepts_programs: bool) -> None:
         self._run_bytes = run_bytes
+
+    def fault(self) -> str:
+        return self._device.stream.fault
+
+    def close(self) -> None:
+        self._device.stream.close()
 
     def supported(self, graph: Graph) -> list[Support]:
         """Return the support of each node: whether there is a kernel for its type, and its data types on the device."""
@@ -87,7 +98,7 @@ class TorchBackend(Backend):
         specs = [graph.tensors[index] for index in (*node.inputs, *node.outputs)]
         # Quantized nodes are computed in FLOAT64.
         needs_double = any(spec.data_type is DataType.FLOAT64 or spec.is_quantized for spec in specs)
-        if self._device.type == "mps" and needs_double:
+        if self._device.torch_device.type == "mps" and needs_double:
             return "MPS has no FLOAT64, in which FLOAT64 and quantized tensors are computed; use another device"
         return ""
 

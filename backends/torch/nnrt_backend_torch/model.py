@@ -1,17 +1,24 @@
 """Graph prepared to run with torch: its nodes in order, each with its kernel and the kernel's arguments."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 
+from nnrt_backend_torch.buffers import tensor_in
+from nnrt_backend_torch.device import TorchDevice
 from nnrt_backend_torch.errors import out_of_memory
 from nnrt_backend_torch.kernels import KERNELS
+from nnrt_backend_torch.kernels.checks import Check, made_later
 from nnrt_backend_torch.kernels.kernel import DTYPES, ON_HOST, Call
 from nnrt_backend_torch.quantized import real_kernel
-from nnrt_hdi.backend import Cancellation
+from nnrt_backend_torch.stream import Collect
+from nnrt_hdi.backend import Cancellation, RunEnd, StartableModel, ended
+from nnrt_hdi.device_buffers import DeviceRegion
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, too_much
 from nnrt_hdi.files.exported_graph import export_parts
@@ -43,8 +50,8 @@ def _elements(tensor: torch.Tensor) -> Array:
     return elements
 
 
-class TorchModel(OpenGraphModel[RunSteps]):
-    """Model that runs a graph node by node. A run shares no state with others, so runs may be concurrent.
+class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
+    """Model that runs a graph node by node, on a stream. A run shares no state with others.
 
     Kernels never write to their operands. Weights are on the device, once. Outputs belong to the caller: no output
     shares memory with an input, a constant or another output.
@@ -55,7 +62,12 @@ class TorchModel(OpenGraphModel[RunSteps]):
     """
 
     def __init__(
-        self, graph: Graph, device: torch.device, max_tensor_bytes: int, run_bytes: int, enable_float16: bool
+        self,
+        graph: Graph,
+        device: TorchDevice,
+        max_tensor_bytes: int,
+        run_bytes: int,
+        enable_float16: bool,
     ) -> None:
         """Prepare a graph.
 
@@ -71,9 +83,12 @@ class TorchModel(OpenGraphModel[RunSteps]):
             OutOfMemory: The device has no memory for the constants.
         """
         self._graph = graph
-        self._device = device
+        self._device = device.torch_device
+        self._stream = device.stream
+        self._pinning = device.pinning
+        self._is_accelerator = self.takes_device_buffers = device.is_accelerator
         self._run_bytes = run_bytes
-        library = Library(KERNELS, partial(Call, device=device), real_kernel, _empty, _elements)
+        library = Library(KERNELS, partial(Call, device=self._device), real_kernel, _empty, _elements)
         self._maker = StepMaker(graph, max_tensor_bytes, library)
         kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
         super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=kinds)
@@ -85,24 +100,30 @@ class TorchModel(OpenGraphModel[RunSteps]):
         self._stored_as = [self._stored_type(index) for index in range(len(graph.tensors))]
         self._constants: Tensors = [None] * len(graph.tensors)
         only_read = _only_read_on_host(graph)
-        for index, constant in graph.constants.items():
-            if constant.data is None:
-                raise InvalidParameter("its data is not here", place=graph.tensor_place(index))
-            self._constants[index] = self._taken(index, constant.data, HOST if index in only_read else device)
-        # Outputs never share memory with these.
-        self._kept = {tensor.untyped_storage().data_ptr() for tensor in self._constants if tensor is not None}
+        with self._stream.current():
+            for index, constant in graph.constants.items():
+                if constant.data is None:
+                    raise InvalidParameter("its data is not here", place=graph.tensor_place(index))
+                place = HOST if index in only_read else self._device
+                self._constants[index] = self._constant(index, constant.data, place)
+        self._kept = {_memory(tensor) for tensor in self._constants if tensor is not None}
 
-    def run(
-        self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
-    ) -> list[Array]:
-        kind = self.prepared(inputs)
-        return self._run(kind, kind.steps, inputs, cancellation, outputs)
+    def start(
+        self,
+        inputs: Sequence[Array],
+        cancellation: Cancellation,
+        outputs: Sequence[Array | None],
+        on_end: Callable[[RunEnd], None],
+    ) -> None:
+        kind = self.prepared(inputs, cancellation)
+        self._stream.enqueue(partial(self._begun, kind, kind.steps, inputs, cancellation, outputs), on_end)
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> tuple[list[Array], list[OperatorTime]]:
-        kind, times = self.prepared(inputs), list[OperatorTime]()
-        return self._run(kind, self._timed(kind.steps, times), inputs, cancellation, outputs), times
+        kind, times = self.prepared(inputs, cancellation), list[OperatorTime]()
+        compute = partial(self._begun, kind, self._timed(kind.steps, times), inputs, cancellation, outputs)
+        return ended(partial(self._stream.enqueue, compute), cancellation), times
 
     def export(self) -> Sequence[Part]:
         return export_parts(KIND, self._graph, enable_float16=self._enable_float16)
@@ -110,20 +131,37 @@ class TorchModel(OpenGraphModel[RunSteps]):
     def close(self) -> None:
         self._constants = []
 
-    def _run(
+    def _begun(
         self,
         kind: RunSteps,
         steps: Iterable[Step | OpenStep],
         inputs: Sequence[Array],
         cancellation: Cancellation,
         outputs: Sequence[Array | None],
-    ) -> list[Array]:
-        with torch.inference_mode():
-            given = [
-                self._taken(index, array, self._device) for index, array in zip(self._graph.inputs, inputs, strict=True)
+    ) -> Collect:
+        """Give the device the work of a run, and return the function that gives its outputs afterwards."""
+        checks, nodes = list[Check](), list[int]()
+        with torch.inference_mode(), made_later(checks) if self._is_accelerator else nullcontext():
+            given = [self._taken(index, array) for index, array in zip(self._graph.inputs, inputs, strict=True)]
+            results = self._computed(kind, steps, given, cancellation, checks, nodes)
+            regions = outputs or [None] * len(results)
+            # No output shares memory with these, or with another output.
+            taken = self._kept.union(tensor.untyped_storage().data_ptr() for tensor in given)
+            if any(isinstance(region, DeviceRegion) for region in regions):  # One may overlap an input.
+                results = [result.clone() if _memory(result) in taken else result for result in results]
+            sent = [
+                self._sent(index, result, region, taken)
+                for index, result, region in zip(self._graph.outputs, results, regions, strict=True)
             ]
-            results = self._computed(kind, steps, given, cancellation)
-            return self._own_outputs(results, given, outputs)
+            are_wrong = self._copied(torch.stack([check.is_wrong for check in checks])) if checks else None
+
+        def collect() -> list[Array]:
+            if are_wrong is not None and are_wrong.any():
+                first = int(are_wrong.nonzero()[0])
+                raise checks[first].error().at(self._graph.place(nodes[first]))
+            return [tensor.numpy() if isinstance(tensor, torch.Tensor) else tensor for tensor in sent]
+
+        return collect
 
     def _computed(
         self,
@@ -131,8 +169,13 @@ class TorchModel(OpenGraphModel[RunSteps]):
         steps: Iterable[Step | OpenStep],
         inputs: Sequence[torch.Tensor],
         cancellation: Cancellation,
+        checks: Sequence[Check],
+        nodes: list[int],
     ) -> list[torch.Tensor]:
-        """Execute the steps and return the outputs. Small models are slowed down by any cost of a step."""
+        """Execute the steps and return the outputs; add the node of each new check to `nodes`.
+
+        Small models are slowed down by any cost of a step.
+        """
         values, specs = self._constants.copy(), list(kind.tensors)
         for index, tensor in zip(self._graph.inputs, inputs, strict=True):
             values[index] = tensor
@@ -157,6 +200,8 @@ class TorchModel(OpenGraphModel[RunSteps]):
                 raise error.at(self._graph.place(next_step.node)) from error
             except (MemoryError, RuntimeError) as error:
                 raise _typed(error).at(self._graph.place(next_step.node)) from error
+            if len(checks) > len(nodes):
+                nodes += [step.node] * (len(checks) - len(nodes))
             for index in step.last_uses:
                 values[index] = None
             live_bytes -= step.frees_bytes
@@ -177,11 +222,19 @@ class TorchModel(OpenGraphModel[RunSteps]):
         if self._device.type != "cpu":
             torch.accelerator.synchronize(self._device)
 
-    def _taken(self, index: int, array: Array, device: torch.device) -> torch.Tensor:
-        """Return a tensor of the graph on the device, in the type that it has there; on the host, without a copy."""
-        tensor = torch.from_numpy(array if array.flags.writeable else writable_view(array))
+    def _copied(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Let the device copy a tensor to new memory of the host; return where it will be."""
+        copy = torch.empty(tensor.shape, dtype=dtype or tensor.dtype, pin_memory=self._device.type == "cuda")
+        return copy.copy_(tensor, non_blocking=True)
+
+    def _constant(self, index: int, array: Array, device: torch.device) -> torch.Tensor:
+        """Return a constant in the type that it has on the device. NumPy converts it: see `Stream` for the reason."""
+        dtype = self._stored_as[index]
+        if dtype is torch.float16 and array.dtype != np.float16:
+            with np.errstate(over="ignore"):
+                array = array.astype(np.float16)
         try:
-            return tensor.to(device, self._stored_as[index])
+            return tensor_of(array).to(device)
         except (MemoryError, RuntimeError) as error:
             raise _typed(error).at(self._graph.tensor_place(index)) from error
 
@@ -191,26 +244,50 @@ class TorchModel(OpenGraphModel[RunSteps]):
         is_halved = self._enable_float16 and dtype is torch.float32 and index not in self._shapes
         return torch.float16 if is_halved else dtype
 
-    def _own_outputs(
-        self, results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], regions: Sequence[Array | None]
-    ) -> list[Array]:
-        """Return the outputs, contiguous, each in its region or in its own memory."""
-        outputs: list[Array] = []
-        taken = self._kept.union(tensor.untyped_storage().data_ptr() for tensor in inputs)
-        for at, (index, result) in enumerate(zip(self._graph.outputs, results, strict=True)):
-            if (region := regions[at] if regions else None) is not None:
-                torch.from_numpy(region).copy_(result)
-                outputs.append(region)
-                continue
-            owned = result.to(HOST, DTYPES[self._graph.tensors[index].data_type]).contiguous()
-            memory = owned.untyped_storage()
+    def _taken(self, index: int, array: Array) -> torch.Tensor:
+        """Return an input on the device, in the type that it has there; on a CPU without a copy, if it has that."""
+        if isinstance(array, DeviceRegion):
+            return tensor_in(array).to(self._stored_as[index])
+        if self._pinning is not None:
+            self._pinning.pin(array)
+        try:
+            # An accelerator converts it there.
+            return tensor_of(array).to(self._device, non_blocking=True).to(self._stored_as[index])
+        except (MemoryError, RuntimeError) as error:
+            raise _typed(error).at(self._graph.tensor_place(index)) from error
+
+    def _sent(self, index: int, result: torch.Tensor, region: Array | None, taken: set[int]) -> torch.Tensor | Array:
+        """Let the device write an output to its region, or to new memory of the host; return where it will be."""
+        if isinstance(region, DeviceRegion):
+            tensor_in(region).copy_(result)
+            return region
+        if region is not None:
+            if self._pinning is not None:
+                self._pinning.pin(region)
+            torch.from_numpy(region).copy_(result, non_blocking=True)
+            return region
+        dtype = DTYPES[self._graph.tensors[index].data_type]
+        try:
+            if self._is_accelerator:
+                return self._copied(result, dtype)
+            owned = result.to(dtype).contiguous()
             # A small view would keep all of what it views.
-            if memory.data_ptr() in taken or memory.nbytes() > 2 * owned.nbytes:
+            if _memory(owned) in taken or owned.untyped_storage().nbytes() > 2 * owned.nbytes:
                 owned = owned.clone()
-                memory = owned.untyped_storage()
-            taken.add(memory.data_ptr())
-            outputs.append(owned.numpy())
-        return outputs
+        except (MemoryError, RuntimeError) as error:
+            raise _typed(error).at(self._graph.tensor_place(index)) from error
+        taken.add(_memory(owned))
+        return owned
+
+
+def tensor_of(array: Array) -> torch.Tensor:
+    """Return an array as a tensor in the same memory. Nobody writes to it."""
+    return torch.from_numpy(array if array.flags.writeable else writable_view(array))
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's memory, which its views share."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _only_read_on_host(graph: Graph) -> set[int]:

@@ -1,4 +1,4 @@
-"""Stream of an accelerator, on which runs compute in order, and the thread that ends them."""
+"""Stream of a device, on which runs compute in order, and the threads that end them."""
 
 import threading
 from collections.abc import Callable
@@ -18,7 +18,7 @@ OnEnd = Callable[[RunEnd], None]
 
 
 class _Enqueued(NamedTuple):
-    """Run on the stream: the event after its last work, its outputs from then on, and the callback for its end."""
+    """Run on the stream: the event after its last work, the function that gives its outputs then, and the callback."""
 
     event: Any
     collect: Collect
@@ -26,19 +26,32 @@ class _Enqueued(NamedTuple):
 
 
 class Stream:
-    """Stream of a device. Work of several threads may interleave there, but each thread's is in order.
+    """Stream of a device.
 
-    Runs end in the order in which they were enqueued, in a thread of the stream. A fault of the device stays: no later
-    work succeeds in this process. `fault` says which, and is empty until then.
+    An accelerator gets the work of a run at once, and a thread waits until it has done it. Work of several callers may
+    interleave there; each one's is in order, and runs end in the order in which they were enqueued.
+
+    On a CPU the threads of the stream compute, and nobody else does: each thread that computes gets threads of OpenMP
+    of its own, which wait actively only as long as there are no more of them than processors.
+
+    A fault of the device stays: no later work succeeds in this process. `fault` says which, and is empty until then.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, threads: int = 1) -> None:
+        """Start the stream.
+
+        Args:
+            device: The device.
+            threads: Number of threads. On a CPU so many runs compute at a time; an accelerator needs one.
+        """
         self.fault = ""
-        # The processor computes at once.
         self._stream = torch.Stream(device=device) if device.type != "cpu" else None
         self._enqueued: SimpleQueue[_Enqueued | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._end_runs, name=f"torch-{device}", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._end_runs, name=f"torch-{device}", daemon=True) for _ in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def enqueue(self, compute: Callable[[], Collect], on_end: OnEnd) -> None:
         """Call a function that gives the device the work of a run. `on_end` gets what the function returns, called.
@@ -47,10 +60,13 @@ class Stream:
             NnrtError: The function raised it. The device has finished what it was given, and `on_end` isn't called.
             Exception: As above; or a fault of the device.
         """
+        if self._stream is None:
+            self._enqueued.put(_Enqueued(None, lambda: compute()(), on_end))
+            return
         try:
             with self.current():
                 collect = compute()
-                event = self._stream.record_event() if self._stream is not None else None
+                event = self._stream.record_event()
         except BaseException as error:
             self._note_fault(error)
             self.synchronize()  # Until then it may read the run's inputs.
@@ -62,14 +78,16 @@ class Stream:
         return self._stream if self._stream is not None else nullcontext()
 
     def synchronize(self) -> None:
-        """Wait until the device has done all work so far, unless it has a fault."""
+        """Wait until an accelerator has done all work so far, unless it has a fault."""
         if self._stream is not None and not self.fault:
             self._stream.synchronize()
 
     def close(self) -> None:
-        """End the thread, after it has ended all runs."""
-        self._enqueued.put(None)
-        self._thread.join()
+        """End the threads, after they have ended all runs."""
+        for _ in self._threads:
+            self._enqueued.put(None)
+        for thread in self._threads:
+            thread.join()
 
     def _end_runs(self) -> None:
         while (run := self._enqueued.get()) is not None:

@@ -8,6 +8,7 @@ from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, Kernel, in_o
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.ops.elementwise import integer_bounds
 
+UNSIGNED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64)
 FUNCTIONS: dict[NodeType, Callable[[torch.Tensor], torch.Tensor]] = {
     NodeType.SQRT: torch.sqrt,
     NodeType.RSQRT: torch.rsqrt,
@@ -20,7 +21,6 @@ FUNCTIONS: dict[NodeType, Callable[[torch.Tensor], torch.Tensor]] = {
     NodeType.FLOOR: torch.floor,
     NodeType.ROUND: lambda x: torch.round(x) if x.dtype.is_floating_point else x,
     NodeType.NEG: torch.neg,
-    NodeType.ABS: torch.abs,
     NodeType.RECIPROCAL: torch.reciprocal,
 }
 
@@ -34,6 +34,12 @@ def _kernel_of(function: Callable[[torch.Tensor], torch.Tensor]) -> Kernel:
 
 for _node_type, _function in FUNCTIONS.items():
     kernel(_node_type)(_kernel_of(_function))
+
+
+@kernel(NodeType.ABS)
+def absolute(call: Call, x: torch.Tensor) -> torch.Tensor:
+    """Compute |x|."""
+    return x if call.inputs[0].data_type in UNSIGNED else x.to(call.dtype).abs()
 
 
 @kernel(NodeType.EXPFUSION)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from nnrt_backend_torch.kernels.checks import are_made_later, require
 from nnrt_backend_torch.kernels.kernel import Call, cast_all, in_order, kernel, numbers
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter
@@ -24,7 +25,9 @@ def gather(call: Call, x: torch.Tensor, indices: torch.Tensor, axis: torch.Tenso
     at = normalized_axis(numbers(axis)[0], x.ndim)
     size = x.shape[at]
     require_inside(indices, is_outside(indices, size), (size,))
-    entries = bits(x).index_select(at, indices.reshape(-1)).view(x.dtype)
+    if not size and indices.numel():  # Only a check that comes later lets it pass.
+        return torch.zeros(call.outputs[0].shape, dtype=x.dtype, device=x.device)
+    entries = bits(x).index_select(at, inside(indices, size).reshape(-1)).view(x.dtype)
     return entries.reshape(call.outputs[0].shape)
 
 
@@ -121,7 +124,7 @@ def bits(x: torch.Tensor) -> torch.Tensor:
 
 
 def positions(indices: torch.Tensor, shape: Shape) -> tuple[torch.Tensor, ...]:
-    """Return positions in the first dimensions of a shape, in torch's form.
+    """Return positions in the first dimensions of a shape, in torch's form, after a check of their bounds.
 
     Raises:
         InvalidParameter: A position is out of bounds.
@@ -129,7 +132,7 @@ def positions(indices: torch.Tensor, shape: Shape) -> tuple[torch.Tensor, ...]:
     along = indices.unbind(-1)
     outside = torch.stack([is_outside(index, size) for index, size in zip(along, shape, strict=False)], -1)
     require_inside(indices, outside, shape)
-    return along
+    return tuple(inside(index, size) for index, size in zip(along, shape, strict=False))
 
 
 def is_outside(indices: torch.Tensor, size: int) -> torch.Tensor:
@@ -137,18 +140,29 @@ def is_outside(indices: torch.Tensor, size: int) -> torch.Tensor:
     return (indices < 0) | (indices >= size)
 
 
+def inside(indices: torch.Tensor, size: int) -> torch.Tensor:
+    """Return indices that are inside of 0..size - 1 also if their check comes later: CUDA doesn't survive others."""
+    return indices.clamp(0, max(size - 1, 0)) if are_made_later() else indices
+
+
 def require_inside(indices: torch.Tensor, outside: torch.Tensor, sizes: Sequence[int]) -> None:
-    """Raise InvalidParameter for an index that is outside of its dimension. Waits for the device.
+    """Require that all indices are inside of their dimensions.
 
     Args:
         indices: The indices.
         outside: Whether each is outside.
         sizes: The size of the dimension, or one for each position in the last dimension of the indices.
+
+    Raises:
+        InvalidParameter: An index is outside.
     """
-    if outside.any():
+
+    def error() -> InvalidParameter:
         at = outside.nonzero()[0].tolist()
         size = sizes[at[-1]] if len(sizes) > 1 else sizes[0]
         place = f"indices[{', '.join(map(str, at))}]" if at else "indices"
         right = f"use 0..{size - 1}" if size else "there is nothing to pick"
         found = indices[tuple(at)].item()
-        raise InvalidParameter(f"{place} is {found} in a dimension of {size} elements; {right}")
+        return InvalidParameter(f"{place} is {found} in a dimension of {size} elements; {right}")
+
+    require(outside.any(), error)

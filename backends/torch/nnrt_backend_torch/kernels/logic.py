@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from nnrt_backend_torch.kernels.checks import require
 from nnrt_backend_torch.kernels.kernel import LOWEST, Call, Kernel, cast_all, in_order, kernel
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import OperationFailed
@@ -71,13 +72,16 @@ def assert_(call: Call, condition: torch.Tensor, data: torch.Tensor) -> torch.Te
         OperationFailed: An element is false. The message has the first elements of data.
     """
     is_true = truth(condition)
-    if is_true.all():
-        return condition
-    # numpy writes elements in the digits of their type.
-    shown = data.reshape(-1)[: min(call.attrs.summarize, MOST_SHOWN)].cpu().numpy()
-    begins = f"; data {call.inputs[1]} begins with {', '.join(map(str, shown))}" if shown.size else ""
-    false = condition.numel() - int(torch.count_nonzero(is_true))
-    raise OperationFailed(f"{false} of {condition.numel()} elements of condition are false{begins}")
+
+    def error() -> OperationFailed:
+        # numpy writes elements in the digits of their type.
+        shown = data.reshape(-1)[: min(call.attrs.summarize, MOST_SHOWN)].cpu().numpy()
+        begins = f"; data {call.inputs[1]} begins with {', '.join(map(str, shown))}" if shown.size else ""
+        false = condition.numel() - int(torch.count_nonzero(is_true))
+        return OperationFailed(f"{false} of {condition.numel()} elements of condition are false{begins}")
+
+    require(~is_true.all(), error)
+    return condition
 
 
 def truth(x: torch.Tensor) -> torch.Tensor:
