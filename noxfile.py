@@ -94,7 +94,8 @@ def openvino(session: nox.Session) -> None:
 def torch(session: nox.Session) -> None:
     """Run the tests of the torch backend, with torch, which is too large for the tests' own environment."""
     session.install("--editable", ".[test,torch]")
-    session.run("pytest", "-q", "-n", "auto", "tests/on_torch", *session.posargs)
+    # Besides the tests for torch alone: those that take a daemon of each backend.
+    session.run("pytest", "-q", "-n", "auto", "-k", "torch", "tests", *session.posargs)
 
 
 @nox.session
@@ -108,7 +109,8 @@ def torch_demo(session: nox.Session) -> None:
 def bench_torch(session: nox.Session) -> None:
     """Measure networks on the torch backend."""
     session.install("--editable", ".[test,torch,exporters]")
-    session.run("python", "benchmarks/torch_devices.py", *session.posargs, env={"PYTHONPATH": "tests:tests/onnx_import"})
+    paths = {"PYTHONPATH": "tests:tests/onnx_import"}
+    session.run("python", "benchmarks/torch_devices.py", *session.posargs, env=paths)
 
 
 @nox.session

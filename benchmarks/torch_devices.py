@@ -120,9 +120,9 @@ class Prepared:
 def measure_networks(device: torch.device, batches: tuple[int, ...]) -> Report:
     report = Report(
         "One run at a time",
-        f"On {name_of(device)}. Inputs and outputs are arrays of the host in all ways. ratio: the device's daemon, which"
-        " runs the network's ONNX file as NNRt's operators, divided by the same network in torch in the client's process"
-        f" (median over {ROUNDS} alternating rounds, with quartiles). ONNX Runtime computes on the CPU.",
+        f"On {name_of(device)}. Inputs and outputs are arrays of the host in all ways. ratio: the device's daemon,"
+        " which runs the network's ONNX file as NNRt's operators, divided by the same network in torch in the client's"
+        f" process (median over {ROUNDS} alternating rounds, with quartiles). ONNX Runtime computes on the CPU.",
         ("network", "rows", "ONNX Runtime ms", "torch ms", "nnrt ms", "ratio", "quartiles"),
     )
     for network in networks():
@@ -134,7 +134,7 @@ def measure_networks(device: torch.device, batches: tuple[int, ...]) -> Report:
                 session = stack.enter_context(prepared.open_remote(daemon))
                 beside = prepared.open_onnxruntime()
                 require_close(prepared.in_torch(), list(session.run(prepared.feeds).values()), network.name)
-                pairs = alternate(prepared.in_torch, lambda: session.run(prepared.feeds), RUNS, ROUNDS)
+                pairs = alternate(prepared.in_torch, partial(session.run, prepared.feeds), RUNS, ROUNDS)
                 bare_us = statistics.median(harness.median_us(beside, RUNS) for _ in range(at_most(ROUNDS, 2)))
                 report.add(network.name, str(batch), f"{bare_us / 1e3:.3g}", *pair_cells(pairs, scale=1e-3))
     return report
@@ -243,8 +243,11 @@ def main() -> None:
         report.show()
     if given.write:
         day = datetime.datetime.now(datetime.timezone.utc).date()
-        page = [f"# {TITLE}", "", f"Written by `make bench-torch` on {day} ({harness.machine()}, torch {torch.__version__})."]
-        PAGE.write_text("\n".join([*page, "", *(report.markdown() for report in reports)]))
+        written = f"Written by `make bench-torch` on {day} ({harness.machine()}, torch {torch.__version__})."
+        tables = (report.markdown() for report in reports)
+        PAGE.write_text(
+            "\n".join([f"# {TITLE}", "", f"{written} [Performance](../performance.md) explains it.", "", *tables])
+        )
 
 
 if __name__ == "__main__":

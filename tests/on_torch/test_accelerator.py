@@ -8,11 +8,6 @@ from queue import SimpleQueue
 
 import numpy as np
 import pytest
-import torch
-from nnrt_backend_torch.accelerator import AcceleratorBackend
-from nnrt_backend_torch.options import Options, processors
-from nnrt_backend_torch.pinning import Pinning
-from nnrt_backend_torch.stream import Stream
 from operators.single_node import graph_of, spec
 from operators.test_answers import cases_of, distances_of
 
@@ -23,6 +18,14 @@ from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array
+
+pytest.importorskip("torch", reason="needs torch: `make test-torch` has it")
+
+import torch
+from nnrt_backend_torch.accelerator import AcceleratorBackend
+from nnrt_backend_torch.options import Options, processors
+from nnrt_backend_torch.pinning import Pinning
+from nnrt_backend_torch.stream import Stream
 
 DEADLINE_S = 20.0
 CPU = torch.device("cpu")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from started.signs import FAILS_EVERY, REFUSED_EVERY
 from wrapping import WrappedBackend, WrappedModel
 
 from nnrt_hdi.backend import Backend, Cancellation, PreparedModel, RunEnd, StartableModel, load_backend
@@ -19,7 +20,6 @@ from nnrt_hdi.errors import OperationFailed, OutOfMemory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.tensor import Array
 
-FAILS_EVERY, REFUSED_EVERY = 97, 89
 # Runs in this many take a thousandth of a second longer.
 _LONG_EVERY = 50
 

@@ -12,3 +12,6 @@ TWICE, FAILS, REFUSED, ABANDONED = -3001.5, -3002.5, -3003.5, -3006.5
 LOST = -3007.5
 # AT_ONCE: the run ends before `start` returns. RAISES: `start` raises a fault.
 AT_ONCE, RAISES = -3004.5, -3005.5
+
+# Of the backend `simulated`: runs whose number is a multiple of these end with a fault, or with a refusal.
+FAILS_EVERY, REFUSED_EVERY = 97, 89

@@ -9,9 +9,9 @@ import pytest
 from conftest import StartDaemon
 from networks import identity_model
 from part import examples
-from plugins.stream_backend import FAILS_EVERY, REFUSED_EVERY
 
 from nnrt_client import Compilation, Executor, OperationFailed, OutOfMemory, Runtime, UnavailableDevice
+from started.signs import FAILS_EVERY, REFUSED_EVERY
 
 CLIENTS, IN_FLIGHT, SLOTS = 4, 32, 8
 RUNS = examples(100_000) // CLIENTS
@@ -68,5 +68,6 @@ def outcomes(address: str) -> Counter[str]:
 def ended_as(future: "Future[Any]", number: int) -> str:
     error = future.exception()
     if error is not None:
-        return {OutOfMemory: "full", OperationFailed: "refused", UnavailableDevice: "fault"}[type(error)]
+        outcomes = {OutOfMemory: "full", OperationFailed: "refused", UnavailableDevice: "fault"}
+        return next(outcome for kind, outcome in outcomes.items() if type(error) is kind)
     return "right" if (future.result()[0] == number).all() else "mixed up"

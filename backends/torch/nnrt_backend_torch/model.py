@@ -205,7 +205,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
             for index in step.last_uses:
                 values[index] = None
             live_bytes -= step.frees_bytes
-        return [values[index] for index in self._graph.outputs]  # type: ignore[misc]  # None of them is used up.
+        return [values[index] for index in self._graph.outputs]  # type: ignore[misc]  # None was dropped.
 
     def _timed(self, steps: Iterable[Step | OpenStep], times: list[OperatorTime]) -> Iterator[Step | OpenStep]:
         """Yield the steps, and time each until the next is requested and the device has computed it."""

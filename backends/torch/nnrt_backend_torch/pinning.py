@@ -28,7 +28,7 @@ class Pinning:
     def __init__(self, register: Register) -> None:
         self._register = register
         # By their ids. A mapping leaves when it is freed, before its memory is unmapped.
-        self._known: dict[int, weakref.finalize[[], mmap.mmap] | None] = {}
+        self._known: dict[int, weakref.finalize[..., mmap.mmap]] = {}
 
     def pin(self, array: Array) -> None:
         """Register the memory in which a large array lies, if that is mapped and isn't registered yet."""
