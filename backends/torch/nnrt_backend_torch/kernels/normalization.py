@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional
 
 from nnrt_backend_torch.kernels.activation import fused
+from nnrt_backend_torch.kernels.checks import are_made_later
 from nnrt_backend_torch.kernels.kernel import Call, kernel
 from nnrt_backend_torch.kernels.reduction import accumulator, sum_square
 from nnrt_hdi.enums import DataType, NodeType
@@ -13,6 +14,8 @@ from nnrt_hdi.ops.normalization import instance_channel_axis
 from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
+# Sums of the squares of smaller numbers are finite in FLOAT32, whatever fits in memory.
+LARGE = 1e13
 # The most elements that a CPU's thread standardizes at a time: in FLOAT64 they fit in its cache.
 PIECE = 1 << 16
 # The same for other devices, whose memory they needn't fill.
@@ -92,9 +95,14 @@ def standardized(call: Call, rows: torch.Tensor, *vectors: torch.Tensor) -> torc
 
     The result is new.
 
-    Computes in FLOAT64. In FLOAT32 the squares of large numbers would be infinite, and a mean that is far from 0 would
-    leave few digits of the deviations.
+    In FLOAT32 the squares of large numbers would be infinite, and a mean that is far from 0 would leave few digits of
+    the deviations. So a CPU subtracts the mean first, and looks whether the squares are finite; else FLOAT64 is used.
     """
+    if call.device.type == "cpu" and call.dtype is torch.float32 and not are_made_later():
+        centered = rows.to(call.dtype)
+        centered = centered - centered.mean(1, keepdim=True)
+        if centered.abs().amax().item() < LARGE:  # False for NaN.
+            return _layer_norm(call, centered, *(vector.to(call.dtype) for vector in vectors))
     wide = accumulator(rows)
     vectors = tuple(vector.to(wide) for vector in vectors)
 
