@@ -7,6 +7,7 @@ Step when the run reaches the node.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import numpy as np
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import NnrtError, too_much
-from nnrt_hdi.graph import Graph
+from nnrt_hdi.graph import Graph, Node
 from nnrt_hdi.ops import OPERATORS, KnownTensors
 from nnrt_hdi.ops.inference import complete_specs
 from nnrt_hdi.ops.operands import MAX_SHAPE_VALUES
@@ -25,6 +26,11 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec, format_shape
 
 # The approximate size of a step.
 STEP_BYTES = 1024
+# The most bytes of results that are folded: of a tensor, and of all of a kind.
+FOLDED_BYTES, ALL_FOLDED_BYTES = 1 << 14, 1 << 16
+# Nodes that need only the shapes of their operands, and nodes that are there for their errors.
+_OF_SHAPES = (NodeType.SHAPE, NodeType.RANK)
+_NEVER_FOLDED = (NodeType.ASSERT,)
 
 AnyDType = np.dtype[Any]
 Kernel = Callable[..., Any]
@@ -120,6 +126,17 @@ class RunSteps:
     steps: Sequence[Step | OpenStep]
 
 
+class Folded(NamedTuple):
+    """Steps that are left of a kind after folding, the tensors from which its runs begin, and the bytes of results.
+
+    The tensors are the constants and what was computed of them and of shapes, where later steps or outputs need it.
+    """
+
+    run: RunSteps
+    values: list[Value]
+    makes_bytes: int
+
+
 class StepMaker:
     """Maker of the steps of a graph's runs."""
 
@@ -182,6 +199,62 @@ class StepMaker:
             specs[at] = spec
         made = self._step(step.node, specs)
         step.latest = operands, made
+        return made
+
+    def fold(
+        self, run: RunSteps, constants: Sequence[Value], compute: Callable[[Step, Sequence[Value]], Sequence[Value]]
+    ) -> Folded:
+        """Compute what all runs of a kind have in common: small results that follow from constants and shapes.
+
+        A step that was open because of such a result becomes a Step. A step that fails stays, for runs to fail.
+
+        Args:
+            run: The steps of the kind.
+            constants: The graph's constants, by the index of their tensor.
+            compute: Computes the results of a step.
+        """
+        values, specs, left = list(constants), list(run.tensors), list[Step | OpenStep]()
+        computed, folded_bytes = set[int](), 0
+        for step in run.steps:
+            node = self._graph.nodes[step.node]
+            closed = step if isinstance(step, Step) else self._closed(step, values, specs)
+            has_operands = all(values[at] is not None for at in node.inputs) or self._needs_no_elements(node)
+            if (
+                closed is not None
+                and has_operands
+                and node.type not in _NEVER_FOLDED
+                and closed.makes_bytes <= FOLDED_BYTES
+                and folded_bytes + closed.makes_bytes <= ALL_FOLDED_BYTES
+            ):
+                with suppress(NnrtError):
+                    for (index, _, _), value in zip(closed.results, compute(closed, values), strict=True):
+                        values[index] = value
+                        computed.add(index)
+                    folded_bytes += closed.makes_bytes
+                    continue
+            left.append(closed or step)
+        needed = {at for step in left for at in self._graph.nodes[step.node].inputs}.union(self._graph.outputs)
+        for index in computed - needed:
+            values[index] = None
+        makes_bytes = sum(specs[index].known_bytes for index in computed & needed)
+        return Folded(RunSteps(specs, left), values, makes_bytes)
+
+    def _needs_no_elements(self, node: Node) -> bool:
+        return node.type in _OF_SHAPES and not any(self._graph.tensors[at].is_quantized for at in node.inputs)
+
+    def _closed(self, step: OpenStep, values: Sequence[Value], specs: list[TensorSpec]) -> Step | None:
+        """Return the Step of an open step and add its results to `specs`; None if a run decides its shapes."""
+        node = self._graph.nodes[step.node]
+        if any(UNKNOWN_DIM in specs[at].shape for at in node.inputs):
+            return None
+        bound = list(specs)
+        try:
+            made = self.bind(OpenStep(step.node), values, bound)
+        except NnrtError:
+            return None
+        if any(UNKNOWN_DIM in spec.shape for spec in made.call.outputs):
+            return None
+        specs[:] = bound
         return made
 
     def _step(self, index: int, specs: Sequence[TensorSpec]) -> Step:

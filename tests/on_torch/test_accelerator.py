@@ -23,6 +23,7 @@ pytest.importorskip("torch", reason="needs torch: `make test-torch` has it")
 
 import torch
 from nnrt_backend_torch.accelerator import AcceleratorBackend
+from nnrt_backend_torch.backend import TorchBackend
 from nnrt_backend_torch.options import Options, processors
 from nnrt_backend_torch.pinning import Pinning
 from nnrt_backend_torch.stream import Stream
@@ -33,7 +34,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def backend() -> Iterator[AcceleratorBackend]:
-    backend = AcceleratorBackend(Options(CPU, processors(), False, ""))  # One thread computes.
+    backend = AcceleratorBackend(Options(CPU, processors(), tf32=False, compile=False, name=""))  # One thread computes.
     yield backend
     backend.close()
 
@@ -98,6 +99,40 @@ def test_a_run_that_is_cancelled_is_not_computed(backend: AcceleratorBackend) ->
     ends: SimpleQueue[RunEnd] = SimpleQueue()
     model.start([vector, vector], cancellation, [], ends.put)
     assert isinstance(ends.get(timeout=DEADLINE_S), NnrtError)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Of torch itself.
+def test_a_compiled_model() -> None:
+    """It gives the same, once for each kind of run, and says what is wrong with an index as other models do."""
+    backend = TorchBackend(Options(CPU, processors(), tf32=False, compile=True, name=""))
+    x, indices = spec((-1,), DataType.FLOAT32), spec((2,), DataType.INT32)
+    axis = (spec((), DataType.INT64), np.array(0))
+    graph = graph_of(NodeType.GATHER, [(x, None), (indices, None), axis], {}, spec((2,), DataType.FLOAT32))
+    model = backend.prepare(graph, ModelConfig(), lambda _: None)
+    for length in (4, 6, 4):
+        vector = np.arange(length, dtype=np.float32)
+        (y,) = model.run([vector, np.array([3, 0], np.int32)], Cancellation())
+        np.testing.assert_array_equal(y, [3, 0])
+        assert model.prepared([vector, np.zeros(2, np.int32)]).function is not None
+        with pytest.raises(InvalidParameter, match=rf"GATHER node 0: indices\[1\] is -1 in a dimension of {length}"):
+            model.run([vector, np.array([3, -1], np.int32)], Cancellation())
+    backend.close()
+
+
+def test_results_that_follow_from_shapes_are_computed_once() -> None:
+    """Also if they are outputs, which each caller may change."""
+    backend = TorchBackend(Options(CPU, processors(), tf32=False, compile=False, name=""))
+    x = spec((-1, 3), DataType.FLOAT32)
+    graph = graph_of(NodeType.SHAPE, [(x, None)], {}, spec((2,), DataType.INT32))
+    model = backend.prepare(graph, ModelConfig(), lambda _: None)
+    for rows in (2, 5, 2):
+        array = np.zeros((rows, 3), np.float32)
+        assert not model.prepared([array]).folded.run.steps
+        (y,) = model.run([array], Cancellation())
+        np.testing.assert_array_equal(y, [rows, 3])
+        y[:] = 0
+    backend.close()
 
 
 def test_checks_of_elements_are_made_when_the_run_ends(backend: AcceleratorBackend) -> None:

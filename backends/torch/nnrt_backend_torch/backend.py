@@ -32,7 +32,7 @@ class TorchBackend(Backend):
             threads = max(1, processors() // options.threads)
             # One run more than there are processors for: it waits while the tensors of another are copied.
             self.concurrent_runs = threads + 1
-        self._device = TorchDevice(device, Stream(device, threads))
+        self._device = TorchDevice(device, Stream(device, threads), compiles=options.compile)
         torch.backends.cuda.matmul.allow_tf32 = options.tf32
         torch.backends.cudnn.allow_tf32 = options.tf32
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False

@@ -17,3 +17,5 @@ class TorchDevice:
     pinning: Pinning | None = None
     # Whether it has memory of its own and computes while the host goes on.
     is_accelerator: bool = False
+    # Whether each kind of run is compiled before the first one.
+    compiles: bool = False

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 
 from nnrt_backend_torch.buffers import tensor_in
+from nnrt_backend_torch.compiling import Compute, compiled
 from nnrt_backend_torch.device import TorchDevice
 from nnrt_backend_torch.errors import out_of_memory
 from nnrt_backend_torch.kernels import KERNELS
@@ -25,10 +26,11 @@ from nnrt_hdi.files.exported_graph import export_parts
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_model import OpenGraphModel
 from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.ops import KnownTensors
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
 from nnrt_hdi.part import Part
-from nnrt_hdi.steps import STEP_BYTES, Library, OpenStep, RunSteps, Step, StepMaker
+from nnrt_hdi.steps import ALL_FOLDED_BYTES, STEP_BYTES, Folded, Library, OpenStep, Step, StepMaker
 from nnrt_hdi.tensor import Array, format_shape, writable_view
 
 # What the exports of this backend are.
@@ -50,7 +52,20 @@ def _elements(tensor: torch.Tensor) -> Array:
     return elements
 
 
-class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
+class RunKind(NamedTuple):
+    """Steps of all runs of one kind, and one function in their place, if that was compiled.
+
+    `kept` are the addresses of tensors that outputs must not share.
+
+    The function returns the outputs, and a tensor of what `Check`s found, if there are any.
+    """
+
+    folded: Folded
+    kept: frozenset[int]
+    function: Compute | None = None
+
+
+class TorchModel(StartableModel, OpenGraphModel[RunKind]):
     """Model that runs a graph node by node, on a stream. A run shares no state with others.
 
     Kernels never write to their operands. Weights are on the device, once. Outputs belong to the caller: no output
@@ -91,10 +106,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
         library = Library(KERNELS, partial(Call, device=self._device), real_kernel, _empty, _elements)
         self._maker = StepMaker(graph, max_tensor_bytes, library)
         kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
-        super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=kinds)
-        if self.varies:
-            self.kept_bytes += kinds * len(graph.nodes) * STEP_BYTES
-        self.reads_in_place = in_place(graph).inputs
+        self._compiles = device.compiles
         self._enable_float16 = enable_float16
         self._shapes = {node.inputs[0] for node in graph.nodes if node.type is NodeType.CONSTANT_OF_SHAPE}
         self._stored_as = [self._stored_type(index) for index in range(len(graph.tensors))]
@@ -106,7 +118,10 @@ class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
                     raise InvalidParameter("its data is not here", place=graph.tensor_place(index))
                 place = HOST if index in only_read else self._device
                 self._constants[index] = self._constant(index, constant.data, place)
-        self._kept = {_memory(tensor) for tensor in self._constants if tensor is not None}
+        super().__init__(graph, max_tensor_bytes, self._kind, most_kinds=kinds)
+        if self.varies:
+            self.kept_bytes += kinds * (len(graph.nodes) * STEP_BYTES + ALL_FOLDED_BYTES)
+        self.reads_in_place = in_place(graph).inputs
 
     def start(
         self,
@@ -116,13 +131,13 @@ class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
         on_end: Callable[[RunEnd], None],
     ) -> None:
         kind = self.prepared(inputs, cancellation)
-        self._stream.enqueue(partial(self._begun, kind, kind.steps, inputs, cancellation, outputs), on_end)
+        self._stream.enqueue(partial(self._begun, kind, None, inputs, cancellation, outputs), on_end)
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> tuple[list[Array], list[OperatorTime]]:
         kind, times = self.prepared(inputs, cancellation), list[OperatorTime]()
-        compute = partial(self._begun, kind, self._timed(kind.steps, times), inputs, cancellation, outputs)
+        compute = partial(self._begun, kind, self._timed(kind.folded.run.steps, times), inputs, cancellation, outputs)
         return ended(partial(self._stream.enqueue, compute), cancellation), times
 
     def export(self) -> Sequence[Part]:
@@ -131,32 +146,67 @@ class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
     def close(self) -> None:
         self._constants = []
 
+    def _kind(self, known: KnownTensors) -> RunKind:
+        """Return what runs of a kind have in common; called before the first one."""
+        with self._stream.current(), torch.inference_mode():
+            folded = self._maker.fold(self._maker.make(known), self._constants, self._results)
+        steps = folded.run.steps
+        kept = frozenset(_memory(tensor) for tensor in folded.values if tensor is not None)
+        if not self._compiles or any(isinstance(step, OpenStep) for step in steps):
+            return RunKind(folded, kept)
+
+        def compute(*inputs: torch.Tensor) -> list[torch.Tensor]:
+            checks = list[Check]()
+            with made_later(checks):
+                results = self._computed(folded, steps, inputs, Cancellation(), checks, [])
+            return [*results, torch.stack([check.is_wrong for check in checks])] if checks else results
+
+        with self._stream.current():
+            examples = [
+                torch.zeros(folded.run.tensors[index].shape, dtype=self._stored_as[index], device=self._device)
+                for index in self._graph.inputs
+            ]
+            return RunKind(folded, kept, compiled(compute, examples))
+
     def _begun(
         self,
-        kind: RunSteps,
-        steps: Iterable[Step | OpenStep],
+        kind: RunKind,
+        steps: Iterable[Step | OpenStep] | None,
         inputs: Sequence[Array],
         cancellation: Cancellation,
         outputs: Sequence[Array | None],
     ) -> Collect:
-        """Give the device the work of a run, and return the function that gives its outputs afterwards."""
+        """Give the device the work of a run, and return the function that gives its outputs afterwards.
+
+        `steps` are those of the kind, or None for the fastest way.
+        """
         checks, nodes = list[Check](), list[int]()
         with torch.inference_mode(), made_later(checks) if self._is_accelerator else nullcontext():
             given = [self._taken(index, array) for index, array in zip(self._graph.inputs, inputs, strict=True)]
-            results = self._computed(kind, steps, given, cancellation, checks, nodes)
+            found: torch.Tensor | None = None
+            if steps is None and kind.function is not None:
+                cancellation.check()
+                results = kind.function(*given)
+                found = results.pop() if len(results) > len(self._graph.outputs) else None
+            else:
+                steps = steps or kind.folded.run.steps
+                results = self._computed(kind.folded, steps, given, cancellation, checks, nodes)
+                found = torch.stack([check.is_wrong for check in checks]) if checks else None
             regions = outputs or [None] * len(results)
             # No output shares memory with these, or with another output.
-            taken = self._kept.union(tensor.untyped_storage().data_ptr() for tensor in given)
+            taken = {*kind.kept, *map(_memory, given)}
             if any(isinstance(region, DeviceRegion) for region in regions):  # One may overlap an input.
                 results = [result.clone() if _memory(result) in taken else result for result in results]
             sent = [
                 self._sent(index, result, region, taken)
                 for index, result, region in zip(self._graph.outputs, results, regions, strict=True)
             ]
-            are_wrong = self._copied(torch.stack([check.is_wrong for check in checks])) if checks else None
+            are_wrong = self._copied(found) if found is not None else None
 
         def collect() -> list[Array]:
             if are_wrong is not None and are_wrong.any():
+                if not checks:  # The compiled function doesn't say what is wrong.
+                    return self._begun(kind, kind.folded.run.steps, inputs, cancellation, outputs)()
                 first = int(are_wrong.nonzero()[0])
                 raise checks[first].error().at(self._graph.place(nodes[first]))
             return [tensor.numpy() if isinstance(tensor, torch.Tensor) else tensor for tensor in sent]
@@ -165,7 +215,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
 
     def _computed(
         self,
-        kind: RunSteps,
+        folded: Folded,
         steps: Iterable[Step | OpenStep],
         inputs: Sequence[torch.Tensor],
         cancellation: Cancellation,
@@ -176,10 +226,10 @@ class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
 
         Small models are slowed down by any cost of a step.
         """
-        values, specs = self._constants.copy(), list(kind.tensors)
+        values, specs = folded.values.copy(), list(folded.run.tensors)
         for index, tensor in zip(self._graph.inputs, inputs, strict=True):
             values[index] = tensor
-        check, stored_as, live_bytes, most_bytes = cancellation.check, self._stored_as, 0, self._run_bytes
+        check, live_bytes, most_bytes = cancellation.check, folded.makes_bytes, self._run_bytes
         for next_step in steps:
             check()
             try:
@@ -187,15 +237,8 @@ class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
                 live_bytes += step.makes_bytes
                 if live_bytes > most_bytes:
                     _refuse(step, live_bytes, most_bytes)
-                computed: Any = step.kernel(step.call, *step.operands_in(values))
-                several = isinstance(computed, tuple)
-                made = zip(step.results, computed, strict=True) if several else ((step.results[0], computed),)
-                for (index, _, shape), result in made:
-                    if result.shape != shape:
-                        what = f"the kernel made {format_shape(result.shape)}; it is to make {format_shape(shape)}"
-                        raise OperationFailed(what)
-                    # A kernel may compute in a wider type than its result has. It is converted here, once.
-                    values[index] = result.to(stored_as[index])
+                for (index, _, _), result in zip(step.results, self._results(step, values), strict=True):
+                    values[index] = result
             except NnrtError as error:
                 raise error.at(self._graph.place(next_step.node)) from error
             except (MemoryError, RuntimeError) as error:
@@ -206,6 +249,21 @@ class TorchModel(StartableModel, OpenGraphModel[RunSteps]):
                 values[index] = None
             live_bytes -= step.frees_bytes
         return [values[index] for index in self._graph.outputs]  # type: ignore[misc]  # None was dropped.
+
+    def _results(self, step: Step, values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+        """Compute the results of a step."""
+        computed: Any = step.kernel(step.call, *step.operands_in(values))
+        results, stored_as = [], self._stored_as
+        for (index, _, shape), result in zip(
+            step.results, computed if isinstance(computed, tuple) else (computed,), strict=True
+        ):
+            if result.shape != shape:
+                raise OperationFailed(
+                    f"the kernel made {format_shape(result.shape)}; it is to make {format_shape(shape)}"
+                )
+            # A kernel may compute in a wider type than its result has. It is converted here, once.
+            results.append(result.to(stored_as[index]))
+        return results
 
     def _timed(self, steps: Iterable[Step | OpenStep], times: list[OperatorTime]) -> Iterator[Step | OpenStep]:
         """Yield the steps, and time each until the next is requested and the device has computed it."""

@@ -19,6 +19,8 @@ class Options:
     threads: int
     # Whether products of FLOAT32 matrices may be computed in TF32, with 10 bits of mantissa: faster on CUDA.
     tf32: bool
+    # Whether torch compiles each kind of run, see `nnrt_backend_torch.compiling`.
+    compile: bool
     # The device's name; empty for one that follows from `device`.
     name: str
 
@@ -39,10 +41,8 @@ def read_options(given: Mapping[str, str]) -> Options:
     threads = given.get("threads", str(processors()))
     if not (threads.isascii() and threads.isdigit() and len(threads) < 6 and int(threads)):
         raise InvalidParameter(f"option threads is {threads!r}; use a number of 1 or more")
-    tf32 = given.get("tf32", "no")
-    if tf32 not in ("yes", "no"):
-        raise InvalidParameter(f"option tf32 is {tf32!r}; use yes or no")
-    return Options(_device(given.get("device", "cpu")), int(threads), tf32 == "yes", given.get("name", ""))
+    device = _device(given.get("device", "cpu"))
+    return Options(device, int(threads), _is_on(given, "tf32"), _is_on(given, "compile"), given.get("name", ""))
 
 
 def processors() -> int:
@@ -55,6 +55,13 @@ def present_devices() -> list[torch.device]:
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     count = torch.accelerator.device_count() if accelerator is not None else 0
     return [*(torch.device(accelerator.type, index) for index in range(count) if accelerator), torch.device("cpu")]
+
+
+def _is_on(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "no")
+    if text not in ("yes", "no"):
+        raise InvalidParameter(f"option {name} is {text!r}; use yes or no")
+    return text == "yes"
 
 
 def _device(text: str) -> torch.device:

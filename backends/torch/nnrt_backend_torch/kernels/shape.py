@@ -142,10 +142,10 @@ def _flipped(x: torch.Tensor, *axes: int) -> torch.Tensor:
 @kernel(NodeType.SHAPE)
 def shape_of(call: Call, x: torch.Tensor) -> torch.Tensor:
     """Return the dimensions of x."""
-    return on_device(call, torch.tensor(x.shape, dtype=call.dtype))
+    return on_device(call, torch.tensor(call.inputs[0].shape, dtype=call.dtype))
 
 
 @kernel(NodeType.RANK)
 def rank_of(call: Call, x: torch.Tensor) -> torch.Tensor:
     """Return the number of dimensions of x."""
-    return torch.full((), x.ndim, dtype=call.dtype, device=call.device)
+    return torch.full((), call.inputs[0].rank, dtype=call.dtype, device=call.device)
