@@ -102,24 +102,6 @@ def test_a_run_that_is_cancelled_is_not_computed(backend: AcceleratorBackend) ->
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # Of torch itself.
-def test_a_compiled_model() -> None:
-    """It gives the same, once for each kind of run, and says what is wrong with an index as other models do."""
-    backend = TorchBackend(Options(CPU, processors(), tf32=False, compile=True, name=""))
-    x, indices = spec((-1,), DataType.FLOAT32), spec((2,), DataType.INT32)
-    axis = (spec((), DataType.INT64), np.array(0))
-    graph = graph_of(NodeType.GATHER, [(x, None), (indices, None), axis], {}, spec((2,), DataType.FLOAT32))
-    model = backend.prepare(graph, ModelConfig(), lambda _: None)
-    for length in (4, 6, 4):
-        vector = np.arange(length, dtype=np.float32)
-        (y,) = model.run([vector, np.array([3, 0], np.int32)], Cancellation())
-        np.testing.assert_array_equal(y, [3, 0])
-        assert model.prepared([vector, np.zeros(2, np.int32)]).function is not None
-        with pytest.raises(InvalidParameter, match=rf"GATHER node 0: indices\[1\] is -1 in a dimension of {length}"):
-            model.run([vector, np.array([3, -1], np.int32)], Cancellation())
-    backend.close()
-
-
 def test_results_that_follow_from_shapes_are_computed_once() -> None:
     """Also if they are outputs, which each caller may change."""
     backend = TorchBackend(Options(CPU, processors(), tf32=False, compile=False, name=""))

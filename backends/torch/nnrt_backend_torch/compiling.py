@@ -6,10 +6,12 @@ other become one kernel. That takes seconds to minutes, a C++ compiler on a CPU,
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch._inductor.config
 from torch.fx.experimental.proxy_tensor import make_fx
 
 _log = logging.getLogger(__name__)
@@ -32,12 +34,15 @@ def compiled(compute: Compute, examples: Sequence[torch.Tensor]) -> Compute | No
     made: list[Compute] = []
 
     def work() -> None:
+        began = time.monotonic()
         try:
-            with _lock, torch.inference_mode():
+            # In this process: a daemon starts no others that outlive what they are for.
+            with _lock, torch.inference_mode(), torch._inductor.config.patch(compile_threads=1):
                 graph: Any = make_fx(compute)(*examples)
                 function = torch.compile(graph, dynamic=False)
                 function(*examples)  # Only now it is compiled.
             made.append(function)
+            _log.info("torch compiled a kind of run in %.1f s", time.monotonic() - began)
         except Exception as error:  # Of the compiler, which has many kinds; or a kernel needs elements of its operands.
             _log.warning(
                 "a model is computed node by node, for torch can't compile it: %s", str(error).partition("\n")[0]
