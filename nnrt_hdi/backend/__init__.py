@@ -31,14 +31,10 @@ from nnrt_hdi.backend.interface import (
     DEFAULT_MAX_TENSOR_BYTES,
     Backend,
     DimRange,
-    FirstEnd,
     ModelConfig,
     Origin,
     PreparedModel,
-    RunEnd,
-    StartableModel,
     Support,
-    ended,
 )
 from nnrt_hdi.backend.plugins import (
     INTERFACE_VERSION,
@@ -50,6 +46,7 @@ from nnrt_hdi.backend.plugins import (
     load_backend,
     require_backend,
 )
+from nnrt_hdi.backend.startable import FirstEnd, RunEnd, StartableModel, ended
 
 __all__ = [
     "DEFAULT_MAX_TENSOR_BYTES",
