@@ -29,7 +29,7 @@ demo-fleet: $(ENV)/demo ## Use four daemons as one device while they are killed,
 	@PYTHONPATH=examples/digits $(ENV)/bin/python examples/fleet/fleet_demo.py
 
 demo-torch: $(ENV)/test ## Do what `make demo` does on the torch backend (installs torch)
-	@$(NOX) torch_demo
+	@$(NOX) torch -- demo
 
 demo-c: $(ENV)/demo ## Compile programs in C and run them on a device
 	@$(ENV)/bin/python examples/c/demo.py
@@ -107,7 +107,7 @@ engines: $(ENV)/test ## Run the tests of Kubernetes and Ray (installs large pack
 	$(NOX) engines
 
 test-torch: $(ENV)/test ## Test the torch backend (installs torch)
-	$(NOX) torch
+	$(NOX) torch -- test
 
 openvino: $(ENV)/test ## Test examples/backend_openvino, and try it with the conformance kit
 	$(NOX) openvino
@@ -141,10 +141,10 @@ bench-fleet: $(ENV)/test ## Measure pools of daemons under deaths and restarts, 
 	PYTHONPATH=tests $(ENV)/bin/python benchmarks/fleets.py --write
 
 bench-torch: $(ENV)/test ## Measure networks on the torch backend, and write the page (installs torch)
-	@$(NOX) bench_torch -- --write
+	@$(NOX) torch -- bench --write
 
 bench-gpu: $(ENV)/test ## Measure networks on a GPU by the torch backend; print the tables (installs torch)
-	@$(NOX) bench_torch -- --device cuda:0
+	@$(NOX) torch -- bench --device cuda:0
 
 peers: $(ENV)/test ## Install the server that `make bench` compares with
 	$(NOX) peers

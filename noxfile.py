@@ -92,25 +92,20 @@ def openvino(session: nox.Session) -> None:
 
 @nox.session
 def torch(session: nox.Session) -> None:
-    """Run the tests of the torch backend, with torch, which is too large for the tests' own environment."""
-    session.install("--editable", ".[test,torch]")
-    # Besides the tests for torch alone: those that take a daemon of each backend.
-    session.run("pytest", "-q", "-n", "auto", "-k", "torch", "tests", *session.posargs)
+    """Test, demonstrate or measure the torch backend: `-- test`, `-- demo`, `-- bench`.
 
-
-@nox.session
-def torch_demo(session: nox.Session) -> None:
-    """Run `make demo` on the torch backend."""
-    session.install("--editable", ".[torch]")
-    session.run("python", "examples/digits/demo.py", "--backend", "torch")
-
-
-@nox.session
-def bench_torch(session: nox.Session) -> None:
-    """Measure networks on the torch backend."""
+    All in one environment, because torch is large.
+    """
     session.install("--editable", ".[test,torch,exporters]")
-    paths = {"PYTHONPATH": "tests:tests/onnx_import"}
-    session.run("python", "benchmarks/torch_devices.py", *session.posargs, env=paths)
+    task, *arguments = session.posargs or ["test"]
+    if task == "demo":
+        session.run("python", "examples/digits/demo.py", "--backend", "torch", *arguments)
+    elif task == "bench":
+        paths = {"PYTHONPATH": "tests:tests/onnx_import"}
+        session.run("python", "benchmarks/torch_devices.py", *arguments, env=paths)
+    else:
+        # Besides the tests for torch alone: those that take a daemon of each backend.
+        session.run("pytest", "-q", "-n", "auto", "-k", "torch", "tests", *arguments)
 
 
 @nox.session
