@@ -187,8 +187,9 @@ class StepMaker:
         # Inference reads the elements of small operands only.
         seen = [self._if_small(values[at], specs[at]) for at in node.inputs]
         operands = inputs, [None if array is None else array.tobytes() for array in seen]
-        if step.latest is not None and step.latest[0] == operands:
-            made = step.latest[1]
+        latest = step.latest  # Other runs may replace it.
+        if latest is not None and latest[0] == operands:
+            made = latest[1]
             for at, spec in zip(node.outputs, made.call.outputs, strict=True):
                 specs[at] = spec
             return made

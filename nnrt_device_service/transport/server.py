@@ -301,7 +301,7 @@ class Daemon:
 
     def _give_up(self, why: str) -> NoReturn:
         """Tell the clients that the device is stuck or lost, and end the process: nothing else brings it back."""
-        code = ExitCode.LOST if self._device.lost else ExitCode.STUCK
+        code = ExitCode.LOST if why == self._device.lost else ExitCode.STUCK
         _log.critical("the device is %s: %s", code.name.lower(), why)
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         until = time.monotonic() + _NOTICE_S

@@ -3,8 +3,12 @@
 import gc
 import mmap
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ from operators.single_node import graph_of, spec
 from operators.test_answers import cases_of, distances_of
 
 from nnrt_client.conformance import Level
-from nnrt_hdi.backend import Cancellation, ModelConfig, RunEnd
+from nnrt_hdi.backend import Cancellation, ModelConfig, RunEnd, backend_states, load_backend
 from nnrt_hdi.device_buffers import DeviceRegion
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
@@ -26,7 +30,7 @@ from nnrt_backend_torch.accelerator import AcceleratorBackend
 from nnrt_backend_torch.backend import TorchBackend
 from nnrt_backend_torch.options import Options, processors
 from nnrt_backend_torch.pinning import Pinning
-from nnrt_backend_torch.stream import Stream
+from nnrt_backend_torch.stream import NativeStream, Stream
 
 DEADLINE_S = 20.0
 CPU = torch.device("cpu")
@@ -34,7 +38,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def backend() -> Iterator[AcceleratorBackend]:
-    backend = AcceleratorBackend(Options(CPU, processors(), tf32=False, compile=False, name=""))  # One thread computes.
+    backend = AcceleratorBackend(
+        Options(CPU, processors(), tf32=False, pinning=False, compile=False, name="")
+    )  # One thread computes.
     yield backend
     backend.close()
 
@@ -104,7 +110,7 @@ def test_a_run_that_is_cancelled_is_not_computed(backend: AcceleratorBackend) ->
 @pytest.mark.slow
 def test_results_that_follow_from_shapes_are_computed_once() -> None:
     """Also if they are outputs, which each caller may change."""
-    backend = TorchBackend(Options(CPU, processors(), tf32=False, compile=False, name=""))
+    backend = TorchBackend(Options(CPU, processors(), tf32=False, pinning=False, compile=False, name=""))
     x = spec((-1, 3), DataType.FLOAT32)
     graph = graph_of(NodeType.SHAPE, [(x, None)], {}, spec((2,), DataType.INT32))
     model = backend.prepare(graph, ModelConfig(), lambda _: None)
@@ -145,7 +151,7 @@ def test_checks_of_elements_are_made_when_the_run_ends(backend: AcceleratorBacke
 )
 def test_a_run_that_fails_on_the_device(error: Exception, fault: str, kind: type[Exception]) -> None:
     """It ends with the error. A fault of the driver is the device's."""
-    stream, ends = Stream(CPU), SimpleQueue[RunEnd]()
+    stream, ends = Stream("cpu"), SimpleQueue[RunEnd]()
 
     def collect() -> list[Array]:
         raise error
@@ -158,8 +164,112 @@ def test_a_run_that_fails_on_the_device(error: Exception, fault: str, kind: type
     stream.close()
 
 
+class SimulatedStream(NativeStream):
+    """Stream of an accelerator that does all work late: an event comes when the test lets it."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.events: SimpleQueue[threading.Event] = SimpleQueue()
+        self.is_synchronized = False
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        self.inside += 1
+        yield
+        self.inside -= 1
+
+    def record_event(self) -> Any:
+        assert self.inside, "it is recorded on the stream"
+        done = threading.Event()
+        self.events.put(done)
+        return SimpleNamespace(synchronize=lambda: done.wait(DEADLINE_S))
+
+    def synchronize(self) -> None:
+        self.is_synchronized = True
+
+
+def test_a_run_on_an_accelerator_ends_after_its_event() -> None:
+    """Its work is given at once, on the stream, and its outputs are collected when the device has done it."""
+    native = SimulatedStream()
+    stream, ends, steps = Stream("simulated", native), SimpleQueue[RunEnd](), list[str]()
+
+    def compute() -> Callable[[], list[Array]]:
+        assert native.inside
+        steps.append("given")
+        return collect
+
+    def collect() -> list[Array]:
+        steps.append("collected")
+        return []
+
+    stream.enqueue(compute, ends.put)
+    stream.enqueue(compute, ends.put)
+    assert steps == ["given", "given"]
+    assert ends.empty()
+    for done in (native.events.get(), native.events.get()):
+        done.set()
+        assert ends.get(timeout=DEADLINE_S) == []
+    assert steps == ["given", "given", "collected", "collected"]
+    stream.close()
+    assert not native.is_synchronized
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "fault"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore"), OutOfMemory, ""),
+        (
+            torch.AcceleratorError("CUDA error: misaligned address\nmore"),
+            torch.AcceleratorError,
+            "CUDA error: misaligned address",
+        ),
+        (InvalidParameter("no"), InvalidParameter, ""),
+    ],
+    ids=["no memory", "a fault that stays", "an error for the client"],
+)
+def test_work_that_an_accelerator_refuses(error: Exception, kind: type[Exception], fault: str) -> None:
+    """Nothing was started. The device no longer reads the run's inputs, unless it has a fault."""
+    native = SimulatedStream()
+    stream = Stream("simulated", native)
+
+    def compute() -> Callable[[], list[Array]]:
+        raise error
+
+    with pytest.raises(kind):
+        stream.enqueue(compute, lambda end: pytest.fail("it has no end"))
+    assert (stream.fault, native.is_synchronized) == (fault, not fault)
+    stream.close()
+
+
+@pytest.mark.parametrize("threads", ["0", "x", "1000000"])
+def test_a_wrong_number_of_threads(threads: str) -> None:
+    with pytest.raises(InvalidParameter, match="threads"):
+        load_backend("torch", {"threads": threads})
+
+
+def test_devices_are_listed() -> None:
+    (state,) = [state for state in backend_states() if state.name == "torch"]
+    assert (state.broken, state.skipped) == ("", "")
+    assert [device.name for device in state.devices][-1] == "cpu"
+
+
+def test_threads_of_a_run() -> None:
+    """Products of matrices, too, take as many threads as the option says."""
+    backend = load_backend("torch", {"threads": "1"})
+    square = spec((512, 512), DataType.FLOAT32)
+    model = backend.prepare(graph_of(NodeType.MATMUL_FUSION, [(square, None)] * 2, {}, square), ModelConfig(), print)
+    x = np.ones((512, 512), np.float32)
+    model.run([x, x], Cancellation())
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(40):
+        model.run([x, x], Cancellation())
+    ratio = (time.process_time() - cpu) / (time.perf_counter() - wall)
+    backend.close()
+    assert ratio < 1.5
+
+
 def test_runs_end_before_the_stream_closes() -> None:
-    stream, ends = Stream(CPU), list[RunEnd]()
+    stream, ends = Stream("cpu"), list[RunEnd]()
     may_end = threading.Event()
 
     def collect() -> list[Array]:
@@ -176,7 +286,7 @@ def test_runs_end_before_the_stream_closes() -> None:
 def test_mapped_memory_is_registered_once_and_until_it_is_unmapped() -> None:
     registered: dict[int, int] = {}
 
-    def register(address: int, size_bytes: int, is_read_only: bool) -> Callable[[], object]:
+    def register(address: int, size_bytes: int) -> Callable[[], object]:
         registered[address] = size_bytes
         return lambda: registered.pop(address)
 
@@ -196,7 +306,7 @@ def test_mapped_memory_is_registered_once_and_until_it_is_unmapped() -> None:
 def test_memory_that_cannot_be_registered_is_used_as_it_is() -> None:
     asked = list[int]()
 
-    def register(address: int, size_bytes: int, is_read_only: bool) -> Callable[[], object]:
+    def register(address: int, size_bytes: int) -> Callable[[], object]:
         asked.append(size_bytes)
         raise RuntimeError("CUDA error: part or all of the requested memory range is already mapped")
 

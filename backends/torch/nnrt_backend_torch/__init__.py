@@ -10,7 +10,7 @@ __all__ = ["create", "devices"]
 def create(options: Mapping[str, str]) -> Backend:
     """Return the backend; the entry point's factory. `nnrt_backend_torch.options` has the options."""
     _require_torch()
-    from nnrt_backend_torch.devices import create
+    from nnrt_backend_torch.found import create
 
     return create(options)
 
@@ -18,9 +18,9 @@ def create(options: Mapping[str, str]) -> Backend:
 def devices() -> list[FoundDevice]:
     """Return the devices of this host, for the entry point."""
     _require_torch()
-    from nnrt_backend_torch.devices import devices
+    from nnrt_backend_torch.found import found_devices
 
-    return devices()
+    return found_devices()
 
 
 def _require_torch() -> None:

@@ -22,7 +22,7 @@ class AcceleratorBackend(TorchBackend):
     def __init__(self, options: Options) -> None:
         """Create the backend."""
         super().__init__(options)
-        pinning = Pinning(cuda_register) if options.device.type == "cuda" else None
+        pinning = Pinning(cuda_register) if options.pinning and options.device.type == "cuda" else None
         self._device = replace(self._device, pinning=pinning, is_accelerator=True)
 
     def allocate(self, size_bytes: int) -> TorchBuffer:
@@ -30,7 +30,10 @@ class AcceleratorBackend(TorchBackend):
 
     def telemetry(self) -> Telemetry | None:
         device = self._device.torch_device
-        free, total = torch.accelerator.get_memory_info(device)
+        try:
+            free, total = torch.accelerator.get_memory_info(device)
+        except (AttributeError, NotImplementedError, RuntimeError):  # Not every kind of device measures it.
+            return None
         memory = Telemetry(memory_used_bytes=total - free, memory_total_bytes=total)
         return _measured(device, memory) if device.type == "cuda" else memory
 

@@ -9,7 +9,7 @@ from nnrt_backend_torch.device import TorchDevice
 from nnrt_backend_torch.kernels import KERNELS
 from nnrt_backend_torch.model import KIND, TorchModel
 from nnrt_backend_torch.options import Options, processors
-from nnrt_backend_torch.stream import Stream
+from nnrt_backend_torch.stream import NativeStream, Stream
 from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, Support
 from nnrt_hdi.enums import DataType, DeviceType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
@@ -27,12 +27,14 @@ class TorchBackend(Backend):
         self._run_bytes = sys.maxsize
         is_cpu = device.type == "cpu"
         threads = 1
+        # Torch has these settings once for the process, which has one device.
         if is_cpu:
             torch.set_num_threads(options.threads)
             threads = max(1, processors() // options.threads)
             # One run more than there are processors for: it waits while the tensors of another are copied.
             self.concurrent_runs = threads + 1
-        self._device = TorchDevice(device, Stream(device, threads), compiles=options.compile)
+        stream = Stream(str(device), None if is_cpu else NativeStream(device), threads)
+        self._device = TorchDevice(device, stream, compiles=options.compile)
         torch.backends.cuda.matmul.allow_tf32 = options.tf32
         torch.backends.cudnn.allow_tf32 = options.tf32
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False

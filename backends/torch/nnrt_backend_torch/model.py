@@ -271,14 +271,9 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         for step in steps:
             step_began_ns = time.perf_counter_ns()
             yield step
-            self._wait()
+            self._stream.synchronize()
             node, took_ns = self._graph.nodes[step.node], time.perf_counter_ns() - step_began_ns
             times.append(OperatorTime(node.name, node.type.name, step_began_ns - began_ns, took_ns))
-
-    def _wait(self) -> None:
-        """Wait until the device has computed what it was given."""
-        if self._device.type != "cpu":
-            torch.accelerator.synchronize(self._device)
 
     def _copied(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Let the device copy a tensor to new memory of the host; return where it will be."""

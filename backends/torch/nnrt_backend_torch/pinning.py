@@ -4,7 +4,9 @@ Large tensors of a client on this host lie in memory that both have mapped, and 
 copies from such memory in one step if it is registered (`cudaHostRegister`), else through a buffer of its own.
 """
 
+import logging
 import mmap
+import threading
 import weakref
 from collections.abc import Callable
 
@@ -13,13 +15,12 @@ import torch
 
 from nnrt_hdi.tensor import Array
 
+_log = logging.getLogger(__name__)
 # The least bytes of a tensor for which it pays.
 _LEAST_BYTES = 1 << 16
-# Flag of cudaHostRegister for memory that is mapped for reading only.
-_READ_ONLY = 8
 
-# Registers memory, given its address, bytes and whether it is read-only, and returns what undoes that.
-Register = Callable[[int, int, bool], Callable[[], object]]
+# Registers memory, given its address and bytes, and returns what undoes that.
+Register = Callable[[int, int], Callable[[], object]]
 
 
 class Pinning:
@@ -27,6 +28,7 @@ class Pinning:
 
     def __init__(self, register: Register) -> None:
         self._register = register
+        self._lock = threading.Lock()
         # By their ids. A mapping leaves when it is freed, before its memory is unmapped.
         self._known: dict[int, weakref.finalize[..., mmap.mmap]] = {}
 
@@ -38,23 +40,29 @@ class Pinning:
         if mapping is None or id(mapping) in self._known:
             return
         memory = np.frombuffer(mapping, np.uint8)
-        address, is_read_only = memory.ctypes.data, not memory.flags.writeable
+        address, is_writable = memory.ctypes.data, memory.flags.writeable
         del memory
-        try:
-            undo = self._register(address, len(mapping), is_read_only)
-        except RuntimeError:
-            undo = int
-        self._known[id(mapping)] = weakref.finalize(mapping, self._forget, id(mapping), undo)
+        if not is_writable:  # Not every device takes it.
+            return
+        with self._lock:
+            if id(mapping) in self._known:
+                return
+            try:
+                undo = self._register(address, len(mapping))
+            except RuntimeError as error:
+                _log.warning("shared memory could not be registered, and is used as it is: %s", error)
+                undo = int
+            self._known[id(mapping)] = weakref.finalize(mapping, self._forget, id(mapping), undo)
 
     def _forget(self, key: int, undo: Callable[[], object]) -> None:
         self._known.pop(key, None)
         undo()
 
 
-def cuda_register(address: int, size_bytes: int, is_read_only: bool) -> Callable[[], object]:
+def cuda_register(address: int, size_bytes: int) -> Callable[[], object]:
     """Register memory with CUDA or ROCm; raise RuntimeError if the driver refuses."""
     runtime = torch.cuda.cudart()
-    torch.cuda.check_error(int(runtime.cudaHostRegister(address, size_bytes, _READ_ONLY if is_read_only else 0)))
+    torch.cuda.check_error(int(runtime.cudaHostRegister(address, size_bytes, 0)))
     return lambda: runtime.cudaHostUnregister(address)
 
 

@@ -25,11 +25,34 @@ class _Enqueued(NamedTuple):
     on_end: OnEnd
 
 
+class NativeStream:
+    """Stream of torch on an accelerator."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.Stream(device=device)
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Return a context in which work of this thread goes to the stream."""
+        # An object of its own for each use: it keeps what was the thread's stream before.
+        stream = self._stream
+        return torch.Stream(
+            stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+        )
+
+    def record_event(self) -> Any:
+        """Return an event whose `synchronize` waits until the device has done all work so far."""
+        return self._stream.record_event()
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all work so far."""
+        self._stream.synchronize()
+
+
 class Stream:
     """Stream of a device.
 
     An accelerator gets the work of a run at once, and a thread waits until it has done it. Work of several callers may
-    interleave there; each one's is in order, and runs end in the order in which they were enqueued.
+    interleave there; the work of each is in order.
 
     On a CPU the threads of the stream compute, and nobody else does: each thread that computes gets threads of OpenMP
     of its own, which wait actively only as long as there are no more of them than processors.
@@ -37,18 +60,19 @@ class Stream:
     A fault of the device stays: no later work succeeds in this process. `fault` says which, and is empty until then.
     """
 
-    def __init__(self, device: torch.device, threads: int = 1) -> None:
+    def __init__(self, name: str, stream: NativeStream | None = None, threads: int = 1) -> None:
         """Start the stream.
 
         Args:
-            device: The device.
+            name: The device's name.
+            stream: Torch's stream; None for a CPU.
             threads: Number of threads. On a CPU so many runs compute at a time; an accelerator needs one.
         """
         self.fault = ""
-        self._stream = torch.Stream(device=device) if device.type != "cpu" else None
+        self._stream = stream
         self._enqueued: SimpleQueue[_Enqueued | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._end_runs, name=f"torch-{device}", daemon=True) for _ in range(threads)
+            threading.Thread(target=self._end_runs, name=f"torch-{name}", daemon=True) for _ in range(threads)
         ]
         for thread in self._threads:
             thread.start()
@@ -57,8 +81,8 @@ class Stream:
         """Call a function that gives the device the work of a run. `on_end` gets what the function returns, called.
 
         Raises:
-            NnrtError: The function raised it. The device has finished what it was given, and `on_end` isn't called.
-            Exception: As above; or a fault of the device.
+            Exception: The function raised it, or OutOfMemory in its place. An accelerator has finished what it was
+                given, and `on_end` isn't called.
         """
         if self._stream is None:
             self._enqueued.put(_Enqueued(None, lambda: compute()(), on_end))
@@ -70,12 +94,14 @@ class Stream:
         except BaseException as error:
             self._note_fault(error)
             self.synchronize()  # Until then it may read the run's inputs.
+            if (typed := out_of_memory(error)) is not None:
+                raise typed from error
             raise
         self._enqueued.put(_Enqueued(event, collect, on_end))
 
     def current(self) -> AbstractContextManager[Any]:
         """Return a context in which work of this thread goes to the stream."""
-        return self._stream if self._stream is not None else nullcontext()
+        return self._stream.current() if self._stream is not None else nullcontext()
 
     def synchronize(self) -> None:
         """Wait until an accelerator has done all work so far, unless it has a fault."""
@@ -90,6 +116,9 @@ class Stream:
             thread.join()
 
     def _end_runs(self) -> None:
+        if self._stream is None:
+            # Libraries that torch calls ask OpenMP, which knows the number only in threads that set it.
+            torch.set_num_threads(torch.get_num_threads())
         while (run := self._enqueued.get()) is not None:
             end: RunEnd
             try:

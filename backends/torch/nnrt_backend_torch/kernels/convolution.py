@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, computable, in_order, kernel
+from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, computable, in_order, kernel, unsigned_quotient
 from nnrt_backend_torch.kernels.linear import activated, factors
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import OperationFailed
@@ -110,7 +110,7 @@ def avg_pool(call: Call, x: torch.Tensor) -> torch.Tensor:
     if is_real:
         return activated(call, total.div_(counts))
     if call.inputs[0].data_type is DataType.UINT64:
-        return activated(call, _unsigned_quotient(total, counts))
+        return activated(call, unsigned_quotient(total, counts))
     return activated(call, torch.div(total, counts, rounding_mode="trunc"))
 
 
@@ -357,13 +357,6 @@ def _counts(call: Call, window: Window, like: torch.Tensor) -> torch.Tensor | in
     # No integers are divided by 0, which is the number of elements of a window over an image without any.
     counts = counts.to(like.dtype) if like.dtype.is_floating_point else counts.clamp(min=1)
     return counts if height == 2 else counts[..., None]
-
-
-def _unsigned_quotient(x: torch.Tensor, divisor: torch.Tensor | int) -> torch.Tensor:
-    """Divide UINT64, given as INT64 of the same bits, by small numbers."""
-    half = torch.div((x >> 1) & ~LOWEST, divisor, rounding_mode="trunc")
-    y = half << 1
-    return y + ((x - y * divisor) >= divisor)
 
 
 def _lowest(data_type: DataType) -> float:

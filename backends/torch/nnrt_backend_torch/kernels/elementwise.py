@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, Kernel, in_order, kernel, out_of_order
+from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, Kernel, computable, in_order, kernel, out_of_order
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.ops.elementwise import integer_bounds
 
@@ -78,9 +78,9 @@ def to_integers(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Truncate real numbers, and limit them to the range of an integer type."""
     if dtype is torch.bool:
         return x != 0
-    x = x.to(torch.float64).trunc()
+    x = computable(x).trunc()
     limits = torch.iinfo(dtype)
-    # FLOAT64 may not represent the highest value, but the power of two after it.
+    # A real type may not represent the highest value, but the power of two after it.
     too_low, too_high = x < float(limits.min), x >= float(limits.max + 1)
     inside = torch.where(too_low | too_high | x.isnan(), 0.0, x).to(dtype)
     inside = torch.where(too_low, _number(limits.min, inside), inside)

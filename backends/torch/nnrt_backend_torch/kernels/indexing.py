@@ -5,18 +5,11 @@ from collections.abc import Sequence
 import torch
 
 from nnrt_backend_torch.kernels.checks import are_made_later, require
-from nnrt_backend_torch.kernels.kernel import Call, cast_all, in_order, kernel, numbers
+from nnrt_backend_torch.kernels.kernel import Call, bits, cast_all, in_order, kernel, numbers
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.ops.operands import normalized_axis
 from nnrt_hdi.tensor import Shape
-
-# Types whose elements torch doesn't move by indices, and others of the same size.
-MOVED_AS: dict[torch.dtype, torch.dtype] = {
-    torch.uint16: torch.int16,
-    torch.uint32: torch.int32,
-    torch.uint64: torch.int64,
-}
 
 
 @kernel(NodeType.GATHER, on_host=(2,))
@@ -116,11 +109,6 @@ def sortable(x: torch.Tensor) -> torch.Tensor:
 def along_axis(x: torch.Tensor, indices: torch.Tensor, axis: int) -> torch.Tensor:
     """Return the elements of x at indices along an axis."""
     return bits(x).gather(axis, indices).view(x.dtype)
-
-
-def bits(x: torch.Tensor) -> torch.Tensor:
-    """View elements as a type that torch moves by indices."""
-    return x.view(MOVED_AS.get(x.dtype, x.dtype))
 
 
 def positions(indices: torch.Tensor, shape: Shape) -> tuple[torch.Tensor, ...]:

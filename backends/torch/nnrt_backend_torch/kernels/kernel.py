@@ -30,6 +30,7 @@ __all__ = [
     "ON_HOST",
     "Call",
     "Kernel",
+    "bits",
     "cast_all",
     "computable",
     "compute_type",
@@ -39,6 +40,7 @@ __all__ = [
     "on_device",
     "out_of_order",
     "per_channel",
+    "unsigned_quotient",
 ]
 
 DTYPES: dict[DataType, torch.dtype] = {
@@ -65,6 +67,7 @@ COMPUTED_IN: dict[torch.dtype, torch.dtype] = {
 KERNELS = Kernels()
 # Operands, by position, that a kernel reads only by `numbers`: constants among them stay in memory of the host.
 ON_HOST: dict[NodeType, tuple[int, ...]] = {}
+_SAME_BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 # The lowest INT64.
 LOWEST = -(1 << 63)
 
@@ -114,6 +117,18 @@ def in_order(x: torch.Tensor) -> torch.Tensor:
 def out_of_order(x: torch.Tensor) -> torch.Tensor:
     """Return the UINT64 for numbers that `in_order` has returned for UINT64."""
     return (x ^ LOWEST).view(torch.uint64)
+
+
+def bits(x: torch.Tensor) -> torch.Tensor:
+    """View elements as a type with the same bits that torch moves by indices, and flips."""
+    return x.view(_SAME_BITS.get(x.dtype, x.dtype))
+
+
+def unsigned_quotient(a: torch.Tensor, b: torch.Tensor | int) -> torch.Tensor:
+    """Divide UINT64, given as INT64 of the same bits, by numbers of 1 to 2^62."""
+    # Half of a number has no sign. Twice its quotient is right, or too small by 1.
+    y = torch.div((a >> 1) & ~LOWEST, b, rounding_mode="floor") << 1
+    return y + (a - y * b >= b)
 
 
 def numbers(x: torch.Tensor) -> list[int]:

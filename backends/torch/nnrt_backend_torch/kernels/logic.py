@@ -94,12 +94,16 @@ def in_one_type(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
     return [a, b] if a.dtype is b.dtype else cast_all(torch.promote_types(a.dtype, b.dtype), a, b)
 
 
+def _widest(x: torch.Tensor) -> torch.dtype:
+    return torch.float32 if x.device.type == "mps" else torch.float64
+
+
 def comparable(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
-    """Return two operands in a type that torch compares: one that represents both, or FLOAT64."""
+    """Return two operands in a type that torch compares: one that represents both, or the widest real one."""
     dtypes = a.dtype, b.dtype
     reals = sum(dtype.is_floating_point for dtype in dtypes)
     if reals:
-        return in_one_type(a, b) if reals == len(dtypes) else cast_all(torch.float64, a, b)
+        return in_one_type(a, b) if reals == len(dtypes) else cast_all(_widest(a), a, b)
     if a.dtype is b.dtype:
         return [in_order(a), in_order(b)]
     if torch.uint64 not in dtypes:

@@ -5,7 +5,15 @@ from collections.abc import Callable
 
 import torch
 
-from nnrt_backend_torch.kernels.kernel import Call, computable, in_order, kernel, numbers, out_of_order
+from nnrt_backend_torch.kernels.kernel import (
+    Call,
+    computable,
+    in_order,
+    kernel,
+    numbers,
+    out_of_order,
+    unsigned_quotient,
+)
 from nnrt_hdi.enums import NodeType, ReduceMode
 from nnrt_hdi.ops.reduction import reduced_axes, reduction_factor
 from nnrt_hdi.tensor import Shape
@@ -43,13 +51,6 @@ def mean(x: torch.Tensor, axes: Shape) -> torch.Tensor:
     if count == 0:
         return y
     return unsigned_quotient(y, count) if x.dtype is torch.uint64 else torch.div(y, count, rounding_mode="trunc")
-
-
-def unsigned_quotient(a: torch.Tensor, b: int) -> torch.Tensor:
-    """Divide numbers, which are UINT64 in an INT64, by one of 1 to 2^62."""
-    # Half of a number has no sign. Twice its quotient is right, or too small by 1.
-    y = torch.div((a >> 1) & torch.iinfo(torch.int64).max, b, rounding_mode="floor") << 1
-    return y + (a - y * b >= b)
 
 
 def largest(x: torch.Tensor, axes: Shape) -> torch.Tensor:

@@ -5,12 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from nnrt_backend_torch.kernels.kernel import Call, kernel, numbers, on_device
+from nnrt_backend_torch.kernels.kernel import Call, bits, kernel, numbers, on_device
 from nnrt_hdi.enums import NodeType, PaddingMode
 from nnrt_hdi.ops.slicing import Masks, crop_starts, strided_cuts, window
-
-# Types that torch doesn't flip, and those with the same bits that it does.
-SAME_BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 @kernel(NodeType.SQUEEZE)
@@ -136,7 +133,7 @@ def _mirrored(x: torch.Tensor, axis: int, pair: tuple[int, int], edge: int) -> t
 
 
 def _flipped(x: torch.Tensor, *axes: int) -> torch.Tensor:
-    return x.view(SAME_BITS.get(x.dtype, x.dtype)).flip(axes).view(x.dtype)
+    return bits(x).flip(axes).view(x.dtype)
 
 
 @kernel(NodeType.SHAPE)

@@ -15,7 +15,7 @@ def create(given: Mapping[str, str]) -> TorchBackend:
     return TorchBackend(options) if options.device.type == "cpu" else AcceleratorBackend(options)
 
 
-def devices() -> list[FoundDevice]:
+def found_devices() -> list[FoundDevice]:
     """Return each accelerator that torch finds, and the CPU."""
     return [
         FoundDevice(
