@@ -1,12 +1,13 @@
 """Activation functions, alone or fused behind another operator."""
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import torch
 from torch.nn import functional
 
-from nnrt_backend_torch.kernels.kernel import Call, cast_all, kernel, per_channel
+from nnrt_backend_torch.kernels.kernel import Call, cast_all, element, kernel, per_channel
 from nnrt_hdi.enums import ActivationType, NodeType
 
 # G. Klambauer et al., "Self-Normalizing Neural Networks" (2017), with the digits of ONNX's Selu.
@@ -59,7 +60,18 @@ def soft_plus(x: torch.Tensor) -> torch.Tensor:
 
 def gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     """Compute x Phi(x), Phi the normal distribution; approximate: D. Hendrycks, K. Gimpel (2016), equation 2."""
-    return functional.gelu(x, approximate="tanh" if approximate else "none")
+    y = functional.gelu(x, approximate="tanh" if approximate else "none")
+    return torch.where(x == torch.inf, x, y)  # torch gives NaN.
+
+
+def sign(x: torch.Tensor) -> torch.Tensor:
+    """Compute 1, 0 or -1; that of NaN is NaN."""
+    return torch.where(x.isnan(), x, torch.sign(x)) if x.dtype.is_floating_point else torch.sign(x)
+
+
+def clamped(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    """Limit x to low..high, in its type."""
+    return x.clamp(element(low, x.dtype), element(high, x.dtype))
 
 
 FUNCTIONS: dict[ActivationType, Function] = {
@@ -77,10 +89,10 @@ FUNCTIONS: dict[ActivationType, Function] = {
     ActivationType.SELU: lambda x, _: SELU_GAMMA * elu(x, SELU_ALPHA),
     ActivationType.HSWISH: lambda x, _: x * (x + 3).clamp(0, 6) / 6,
     ActivationType.HSIGMOID: lambda x, _: ((x + 3) / 6).clamp(0, 1),
-    ActivationType.THRESHOLDRELU: lambda x, attrs: x.clamp(0).clamp(max=attrs.alpha),
+    ActivationType.THRESHOLDRELU: lambda x, attrs: clamped(x.clamp(0), -math.inf, attrs.alpha),
     ActivationType.LINEAR: lambda x, _: x,
-    ActivationType.HARD_TANH: lambda x, attrs: x.clamp(attrs.min_val, attrs.max_val),
-    ActivationType.SIGN: lambda x, _: torch.sgn(x) if x.dtype.is_floating_point else torch.sign(x),
+    ActivationType.HARD_TANH: lambda x, attrs: clamped(x, attrs.min_val, attrs.max_val),
+    ActivationType.SIGN: lambda x, _: sign(x),
     ActivationType.SWISH: lambda x, _: x * torch.sigmoid(x),
     ActivationType.GELU: lambda x, attrs: gelu(x, attrs.approximate),
 }

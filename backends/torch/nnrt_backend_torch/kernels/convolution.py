@@ -5,7 +5,8 @@ width, as torch does; images in NHWC are views of it.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,8 @@ from nnrt_hdi.ops.convolution import Window, pooling_window
 from nnrt_hdi.ops.operands import UNSIGNED_INTEGERS
 from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 
+# The largest stride, dilation and padding with which no position passes 32 bits.
+MOST = 1 << 15
 # The longest window along an axis whose elements are summed in their own type, like those of a convolution.
 SHORT = 8
 # The longest window along an axis that is reduced element by element, each of all windows together.
@@ -39,13 +42,14 @@ SUM = Fold(torch.add, lambda x, dim, keepdim, dtype: torch.sum(x, dim, keepdim, 
 class TransposedAxis(NamedTuple):
     """Parameters of torch's transposed convolution along an axis, and what to do with its result.
 
-    `cut` elements at the front of the result aren't wanted, `missing` zeros behind it are.
+    `cut` elements at the front of the result aren't wanted, `missing` zeros behind it are; torch makes `made` elements.
     """
 
     padding: int
     output_padding: int
     cut: int
     missing: int
+    made: int
 
 
 @kernel(NodeType.CONV2D_FUSION)
@@ -58,6 +62,11 @@ def conv2d(call: Call, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
     padding = _even_padding(window, image)
     if padding is None:
         image, padding = _padded(call, image, window), (0, 0)
+    # A longer stride than the image has no second position.
+    lengths = (size + 2 * border for size, border in zip(image.shape[2:], padding, strict=True))
+    stride = _pair(min(step, length) for step, length in zip(window.stride, lengths, strict=True))
+    window = replace(window, stride=stride, dilation=_plain_dilation(window))
+    _require_ordinary(window, padding)
     if image.device.type == "cpu" and image.dtype is torch.float64:
         y = _double_conv2d(image, taps, bias, window, padding, groups)
     else:
@@ -74,10 +83,16 @@ def conv2d_transpose(call: Call, x: torch.Tensor, weight: torch.Tensor, bias: to
     window, (height, width), groups = _window(call, taps), _out_sizes(call), call.attrs.group
     # torch's weight begins with the channels of the input.
     taps = taps.reshape(groups, -1, *taps.shape[1:]).transpose(1, 2).flatten(end_dim=1)
+    cuts = [window.transposed_cut(axis, image.shape[2 + axis]) for axis in range(2)]
+    # An image of one position has no steps.
+    stride = _pair(1 if size == 1 else step for step, size in zip(window.stride, image.shape[2:], strict=True))
+    window = replace(window, stride=stride, dilation=_plain_dilation(window))
     rows, columns = (
-        _transposed_axis(window, axis, size, wanted)
+        _transposed_axis(window, axis, size, cuts[axis], wanted)
         for axis, (size, wanted) in enumerate(zip(image.shape[2:], (height, width), strict=True))
     )
+    _require_ordinary(window, (rows.padding, columns.padding))
+    call.require_memory((len(image), len(bias), rows.made, columns.made), NUMPY_DTYPES[call.inputs[0].data_type])
     is_whole = not (rows.missing or columns.missing)
     y = functional.conv_transpose2d(
         image,
@@ -184,6 +199,22 @@ def _pooling_window(call: Call) -> Window:
     return window
 
 
+def _plain_dilation(window: Window) -> tuple[int, int]:
+    """Return the dilation; 1 along an axis with one tap, where it means nothing."""
+    return _pair(1 if taps == 1 else step for step, taps in zip(window.dilation, window.kernel, strict=True))
+
+
+def _pair(numbers: Iterable[int]) -> tuple[int, int]:
+    height, width = numbers
+    return height, width
+
+
+def _require_ordinary(window: Window, padding: tuple[int, int]) -> None:
+    """Refuse numbers with which torch's libraries crash, because they compute positions in 32 bits."""
+    if (largest := max(*window.stride, *window.dilation, *padding)) > MOST:
+        raise OperationFailed(f"its stride, dilation or padding is {largest}; torch computes up to {MOST} here")
+
+
 def _even_padding(window: Window, image: torch.Tensor) -> tuple[int, int] | None:
     """Return the padding of height and width that torch adds on both sides, or None if it must differ.
 
@@ -260,16 +291,15 @@ def _depthwise(image: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor, wind
     return results[0] if len(results) == 1 else torch.stack(results, dim=2).flatten(1, 2)
 
 
-def _transposed_axis(window: Window, axis: int, size: int, wanted: int) -> TransposedAxis:
-    """Return how torch makes `wanted` elements of an axis of this size."""
-    before = window.transposed_cut(axis, size)
+def _transposed_axis(window: Window, axis: int, size: int, before: int, wanted: int) -> TransposedAxis:
+    """Return how torch makes `wanted` elements of an axis of this size, behind the first `before` ones."""
     full = (size - 1) * window.stride[axis] + window.extent[axis]
     after = full - before - wanted  # Negative if there are zeros behind.
     if 0 <= before - after < max(window.stride[axis], window.dilation[axis]):
-        return TransposedAxis(before, before - after, 0, 0)
+        return TransposedAxis(before, before - after, 0, 0, wanted)
     # torch cuts as much off the front as off the end.
     padding = max(min(before, after), 0)
-    return TransposedAxis(padding, 0, before - padding, min(max(-after, 0), wanted))
+    return TransposedAxis(padding, 0, before - padding, min(max(-after, 0), wanted), full - 2 * padding)
 
 
 def _pool_padding(call: Call, x: torch.Tensor, window: Window) -> tuple[int, int] | None:

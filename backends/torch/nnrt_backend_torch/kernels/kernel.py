@@ -34,6 +34,7 @@ __all__ = [
     "cast_all",
     "computable",
     "compute_type",
+    "element",
     "in_order",
     "kernel",
     "numbers",
@@ -129,6 +130,13 @@ def unsigned_quotient(a: torch.Tensor, b: torch.Tensor | int) -> torch.Tensor:
     # Half of a number has no sign. Twice its quotient is right, or too small by 1.
     y = torch.div((a >> 1) & ~LOWEST, b, rounding_mode="floor") << 1
     return y + (a - y * b >= b)
+
+
+def element(value: float, dtype: torch.dtype) -> float:
+    """Return a number as the type represents it: beyond its range infinite, in BOOL 0 or 1."""
+    if dtype is torch.bool:
+        return bool(value)
+    return torch.tensor(value, dtype=torch.float64).to(dtype).item() if dtype.is_floating_point else int(value)
 
 
 def numbers(x: torch.Tensor) -> list[int]:

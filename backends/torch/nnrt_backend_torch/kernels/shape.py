@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from nnrt_backend_torch.kernels.kernel import Call, bits, kernel, numbers, on_device
+from nnrt_backend_torch.kernels.kernel import Call, bits, element, kernel, numbers, on_device
 from nnrt_hdi.enums import NodeType, PaddingMode
 from nnrt_hdi.ops.slicing import Masks, crop_starts, strided_cuts, window
 
@@ -110,18 +110,11 @@ def pad(call: Call, x: torch.Tensor, paddings: torch.Tensor) -> torch.Tensor:
     pairs = list(zip(widths[::2], widths[1::2], strict=True))
     if mode is PaddingMode.CONSTANT:
         innermost_first = [width for pair in reversed(pairs) for width in pair]
-        return functional.pad(x, innermost_first, value=_as_element(call.attrs.constant_value, x.dtype))
+        return functional.pad(x, innermost_first, value=element(call.attrs.constant_value, x.dtype))
     for axis, pair in enumerate(pairs):
         if any(pair):
             x = _mirrored(x, axis, pair, edge=1 if mode is PaddingMode.REFLECT else 0)
     return x
-
-
-def _as_element(value: float, dtype: torch.dtype) -> float:
-    """Return a number as the type represents it: beyond its range infinite, in BOOL 0 or 1."""
-    if dtype is torch.bool:
-        return bool(value)
-    return torch.tensor(value, dtype=torch.float64).to(dtype).item() if dtype.is_floating_point else int(value)
 
 
 def _mirrored(x: torch.Tensor, axis: int, pair: tuple[int, int], edge: int) -> torch.Tensor:
