@@ -27,6 +27,8 @@ from nnrt_hdi.tensor import Array, format_shape
 KIND = "reference program"
 # The most nodes whose steps a model keeps, of all kinds of inputs together. One kind is kept in any case.
 KEPT_NODES = 1 << 14
+# The least memory that a small view may not keep.
+LARGE_BYTES = 1 << 20
 
 
 def _empty(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
@@ -135,6 +137,9 @@ class Program(OpenGraphModel[RunSteps]):
                     if array.shape != shape:
                         what = f"the kernel made {format_shape(array.shape)}; it is to make {format_shape(shape)}"
                         raise OperationFailed(what, place=self._graph.place(step.node))
+                    # A small view would keep all of what it views, which counts as freed.
+                    if array.base is not None and LARGE_BYTES <= _owner(array).nbytes > 2 * array.nbytes:
+                        array = array.copy()
                     values[index] = self._rounded(index, array) if rounds else array
                 for index in step.last_uses:
                     values[index] = None

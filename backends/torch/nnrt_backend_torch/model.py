@@ -16,6 +16,7 @@ from nnrt_backend_torch.errors import out_of_memory
 from nnrt_backend_torch.kernels import KERNELS
 from nnrt_backend_torch.kernels.checks import Check, made_later
 from nnrt_backend_torch.kernels.kernel import DTYPES, ON_HOST, Call
+from nnrt_backend_torch.kernels.pieces import stoppable
 from nnrt_backend_torch.quantized import real_kernel
 from nnrt_backend_torch.stream import Collect
 from nnrt_hdi.backend import Cancellation, RunEnd, StartableModel, ended
@@ -38,6 +39,8 @@ KIND = "torch program"
 # The most nodes whose steps a model keeps, of all kinds of inputs together. One kind is kept in any case.
 KEPT_NODES = 1 << 14
 HOST = torch.device("cpu")
+# The least memory that a small view may not keep.
+LARGE_BYTES = 1 << 20
 
 Tensors = list[torch.Tensor | None]
 
@@ -181,7 +184,8 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         `steps` are those of the kind, or None for the fastest way.
         """
         checks, nodes = list[Check](), list[int]()
-        with torch.inference_mode(), made_later(checks) if self._is_accelerator else nullcontext():
+        later = made_later(checks) if self._is_accelerator else nullcontext()
+        with torch.inference_mode(), stoppable(cancellation.check), later:
             given = [self._taken(index, array) for index, array in zip(self._graph.inputs, inputs, strict=True)]
             found: torch.Tensor | None = None
             if steps is None and kind.function is not None:
@@ -262,7 +266,11 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
                     f"the kernel made {format_shape(result.shape)}; it is to make {format_shape(shape)}"
                 )
             # A kernel may compute in a wider type than its result has. It is converted here, once.
-            results.append(result.to(stored_as[index]))
+            result = result.to(stored_as[index])
+            # A small view would keep all of what it views, which counts as freed.
+            if LARGE_BYTES <= result.untyped_storage().nbytes() > 2 * result.nbytes:
+                result = result.clone()
+            results.append(result)
         return results
 
     def _timed(self, steps: Iterable[Step | OpenStep], times: list[OperatorTime]) -> Iterator[Step | OpenStep]:

@@ -1,5 +1,6 @@
 """Stream of a device, on which runs compute in order, and the threads that end them."""
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +13,7 @@ from nnrt_backend_torch.errors import out_of_memory
 from nnrt_hdi.backend import RunEnd
 from nnrt_hdi.tensor import Array
 
+_log = logging.getLogger(__name__)
 # Returns the outputs of a run, once the device has computed them.
 Collect = Callable[[], list[Array]]
 OnEnd = Callable[[RunEnd], None]
@@ -128,7 +130,10 @@ class Stream:
             except BaseException as error:
                 self._note_fault(error)
                 end = out_of_memory(error) or error
-            run.on_end(end)
+            try:
+                run.on_end(end)
+            except Exception:  # The thread lives on: it ends other runs.
+                _log.exception("the end of a run failed")
             del run, end  # Not kept while the thread waits for the next one.
 
     def _note_fault(self, error: BaseException) -> None:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import torch
 
+from nnrt_backend_torch.kernels.pieces import check_stop
+
 # The steps of a selection on an accelerator, until the host waits for it to learn whether boxes are left.
 STEPS_AT_ONCE = 64
 
@@ -67,6 +69,7 @@ def picked(corners: torch.Tensor, scores: torch.Tensor, attrs: SimpleNamespace, 
     at_once = 1 if left.device.type == "cpu" else STEPS_AT_ONCE
     steps: list[torch.Tensor] = []
     while len(steps) < min(limit, left.shape[1]):
+        check_stop()
         if (len(steps) + 1) % at_once == 0 and not (left > -torch.inf).any():
             break
         best = left.argmax(dim=1, keepdim=True)

@@ -5,7 +5,8 @@ width, as torch does; images in NHWC are views of it.
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,12 +15,15 @@ from torch.nn import functional
 
 from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, computable, in_order, kernel, unsigned_quotient
 from nnrt_backend_torch.kernels.linear import activated, factors
+from nnrt_backend_torch.kernels.pieces import check_stop, reduced_runs
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.ops.convolution import Window, pooling_window
 from nnrt_hdi.ops.operands import UNSIGNED_INTEGERS
 from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 
+# The most bytes of a matrix of windows, or of products, that torch makes.
+WINDOWS_BYTES = 1 << 26
 # The largest stride, dilation and padding with which no position passes 32 bits.
 MOST = 1 << 15
 # The longest window along an axis whose elements are summed in their own type, like those of a convolution.
@@ -68,7 +72,7 @@ def conv2d(call: Call, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
     window = replace(window, stride=stride, dilation=_plain_dilation(window))
     _require_ordinary(window, padding)
     if image.device.type == "cpu" and image.dtype is torch.float64:
-        y = _double_conv2d(image, taps, bias, window, padding, groups)
+        y = _double_conv2d(call, image, taps, bias, window, padding)
     else:
         y = functional.conv2d(image, taps, bias, window.stride, padding, window.dilation, groups)
     return _in_layout(call, activated(call, y[:, :, :height, :width]))
@@ -91,8 +95,9 @@ def conv2d_transpose(call: Call, x: torch.Tensor, weight: torch.Tensor, bias: to
         _transposed_axis(window, axis, size, cuts[axis], wanted)
         for axis, (size, wanted) in enumerate(zip(image.shape[2:], (height, width), strict=True))
     )
-    _require_ordinary(window, (rows.padding, columns.padding))
-    call.require_memory((len(image), len(bias), rows.made, columns.made), NUMPY_DTYPES[call.inputs[0].data_type])
+    if not _is_ordinary(call, image, taps, window, rows, columns):
+        y = _transposed_by_taps(image, taps, window, cuts, (height, width), groups) + bias[:, None, None]
+        return _in_layout(call, activated(call, y))
     is_whole = not (rows.missing or columns.missing)
     y = functional.conv_transpose2d(
         image,
@@ -249,24 +254,35 @@ def _padded(call: Call, image: torch.Tensor, window: Window) -> torch.Tensor:
 
 
 def _double_conv2d(
-    image: torch.Tensor,
-    taps: torch.Tensor,
-    bias: torch.Tensor,
-    window: Window,
-    padding: tuple[int, int],
-    groups: int,
+    call: Call, image: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor, window: Window, padding: tuple[int, int]
 ) -> torch.Tensor:
     """Compute a convolution in FLOAT64, the type of quantized tensors, on a CPU.
 
-    There torch makes a matrix of all windows of all images, and computes group by group. So images come one by one,
-    and groups of one channel are computed together.
+    There torch makes a matrix of all windows of all images, and computes group by group. So some rows of an image are
+    computed at a time, and groups of one channel together.
     """
+    (batch, channels, height, width), (border_h, border_w) = image.shape, padding
+    if border_h or border_w:
+        shape = batch, channels, height + 2 * border_h, width + 2 * border_w
+        call.require_memory(shape, NUMPY_DTYPES[DataType.FLOAT64])
+        image = functional.pad(image, (border_w, border_w, border_h, border_h))
+    groups = call.attrs.group
     if groups > 1 and taps.shape[1] == 1:
-        return _depthwise(functional.pad(image, (padding[1], padding[1], padding[0], padding[0])), taps, bias, window)
-    results = [
-        functional.conv2d(part, taps, bias, window.stride, padding, window.dilation, groups)
-        for part in torch.split(image, 1)
-    ]
+        return _depthwise(image, taps, bias, window)
+    count, columns = (
+        (size - extent) // stride + 1
+        for size, extent, stride in zip(image.shape[2:], window.extent, window.stride, strict=True)
+    )
+    rows = max(1, WINDOWS_BYTES // (channels * math.prod(window.kernel) * columns * 8))
+    results = []
+    for part in torch.split(image, 1):
+        pieces = []
+        for first in range(0, count, rows):
+            check_stop()
+            start, length = first * window.stride[0], min(rows, count - first) - 1
+            piece = part.narrow(2, start, length * window.stride[0] + window.extent[0])
+            pieces.append(functional.conv2d(piece, taps, bias, window.stride, 0, window.dilation, groups))
+        results.append(torch.cat(pieces, dim=2) if len(pieces) > 1 else pieces[0])
     return results[0] if len(results) == 1 else torch.cat(results)
 
 
@@ -283,12 +299,64 @@ def _depthwise(image: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor, wind
     ):
         y = biases[:, None, None]
         for row, column in itertools.product(*map(range, window.kernel)):
+            check_stop()
             top, left = row * dilation_h, column * dilation_w
             part = image[:, :, top : top + rows : stride_h, left : left + columns : stride_w]
             factor = filters[:, row, column, None, None]
             y = y.addcmul_(part, factor) if row or column else torch.addcmul(y, part, factor)
         results.append(y)
     return results[0] if len(results) == 1 else torch.stack(results, dim=2).flatten(1, 2)
+
+
+def _is_ordinary(
+    call: Call, image: torch.Tensor, taps: torch.Tensor, window: Window, rows: TransposedAxis, columns: TransposedAxis
+) -> bool:
+    """Return whether torch computes a transposed convolution in time and memory of its operands and result.
+
+    oneDNN crashes with long strides, or takes time quadratic in them. Elsewhere torch makes a matrix of all products.
+    """
+    height, width = _out_sizes(call)
+    made, wanted = rows.made * columns.made, height * width
+    has_steps = any(step > max(extent, LONG) for step, extent in zip(window.stride, window.extent, strict=True))
+    products_bytes = taps.shape[1] * math.prod(window.kernel) * math.prod(image.shape[2:]) * image.element_size()
+    is_double = image.dtype is torch.float64
+    return (
+        not has_steps
+        and made <= 4 * wanted + WINDOWS_BYTES // 64
+        and max(*window.extent, rows.padding, columns.padding) <= MOST
+        and not (is_double and products_bytes > WINDOWS_BYTES)
+    )
+
+
+def _transposed_by_taps(
+    image: torch.Tensor,
+    taps: torch.Tensor,
+    window: Window,
+    cuts: Sequence[int],
+    sizes: tuple[int, int],
+    groups: int,
+) -> torch.Tensor:
+    """Compute every pixel times the weight, added to the wanted part of the output, tap by tap.
+
+    Tap t at position p is at index p stride + t dilation - cut. The weight is that of torch.
+    """
+    batch, channels = image.shape[:2]
+    image = image.reshape(batch, groups, channels // groups, *image.shape[2:])
+    taps = taps.reshape(groups, channels // groups, *taps.shape[1:])
+    y = torch.zeros((batch, groups, taps.shape[2], *sizes), dtype=image.dtype, device=image.device)
+    for row, column in itertools.product(*map(range, window.kernel)):
+        check_stop()
+        given, results = image, y
+        for axis, tap in enumerate((row, column)):
+            stride, offset = window.stride[axis], tap * window.dilation[axis] - cuts[axis]
+            first, last = max(0, -(offset // stride)), min(image.shape[3 + axis], -((offset - sizes[axis]) // stride))
+            if first >= last:
+                break
+            given = given.narrow(3 + axis, first, last - first)
+            results = _every(results, 3 + axis, offset + first * stride, last - first, stride)
+        else:
+            results += torch.einsum("bgihw,gio->bgohw", given, taps[:, :, :, row, column])
+    return y.flatten(1, 2)
 
 
 def _transposed_axis(window: Window, axis: int, size: int, before: int, wanted: int) -> TransposedAxis:
@@ -341,9 +409,17 @@ def _fold_windows(
     kernel, stride, count = window.kernel[axis], window.stride[axis], window.output_size(axis, size)
     before, _ = window.padding(axis, size)
     shape = [*x.shape[:dim], count, *x.shape[dim + 1 :]]
-    if kernel > max(LONG, count):
+    if LONG < kernel <= size:
+        after = (count - 1) * stride + kernel - size - before  # Negative if the last windows end before.
+        wide = torch.full(
+            (*x.shape[:dim], before + size + max(after, 0), *x.shape[dim + 1 :]), identity, dtype=dtype, device=x.device
+        )
+        wide.narrow(dim, before, size).copy_(x)
+        return _every(reduced_runs(wide, dim, kernel, fold.combine), dim, 0, count, stride).contiguous()
+    if kernel > size:
         y = torch.full(shape, identity, dtype=dtype, device=x.device)
         for position, start in enumerate(range(-before, count * stride - before, stride)):
+            check_stop()
             first, stop = max(start, 0), min(start + kernel, size)
             if first < stop:
                 y.select(dim, position).copy_(fold.reduce(x.narrow(dim, first, stop - first), dim, False, dtype))
@@ -361,6 +437,7 @@ def _fold_windows(
     else:
         y = torch.full(shape, identity, dtype=dtype, device=x.device)
     for first, stop, part in parts:
+        check_stop()
         results = y.narrow(dim, first, stop - first)
         fold.combine(results, part, out=results)
     return y

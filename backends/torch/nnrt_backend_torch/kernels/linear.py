@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from nnrt_backend_torch.kernels.kernel import Call, cast_all, kernel
+from nnrt_backend_torch.kernels.pieces import check_stop, product
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.ops.linear import lstm_depth
 from nnrt_hdi.ops.operands import UNSIGNED_INTEGERS
@@ -37,7 +38,7 @@ def matmul(call: Call, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     b = b.mT if call.attrs.transpose_b else b
     # torch multiplies matrices of integers on CPUs and MPS only.
     if a.dtype.is_floating_point or a.device.type in ("cpu", "mps"):
-        return activated(call, torch.matmul(a, b))
+        return activated(call, product(a, b))
     return activated(call, integer_product(a, b, call.outputs[0].numpy_dtype.itemsize * 8).to(call.dtype))
 
 
@@ -197,6 +198,7 @@ def _recur(
     keep_c, keep_h = call.attrs.zoneout_cell, call.attrs.zoneout_hidden
     hidden = h.shape[-1]
     for gates_of_x, y_step in zip(gates, y, strict=True):
+        check_stop()
         both = torch.addmm(gates_of_x, h, weight)
         i, o, f = both[:, : 3 * hidden].sigmoid_().chunk(3, dim=-1)
         new_c = torch.addcmul(f * c, i, both[:, 3 * hidden :].tanh_())

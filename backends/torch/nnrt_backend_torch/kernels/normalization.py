@@ -7,7 +7,8 @@ from torch.nn import functional
 
 from nnrt_backend_torch.kernels.activation import fused
 from nnrt_backend_torch.kernels.checks import are_made_later
-from nnrt_backend_torch.kernels.kernel import Call, kernel
+from nnrt_backend_torch.kernels.kernel import Call, kernel, per_channel
+from nnrt_backend_torch.kernels.pieces import check_stop, reduced_runs
 from nnrt_backend_torch.kernels.reduction import accumulator, sum_square
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.ops.normalization import instance_channel_axis
@@ -34,8 +35,13 @@ def batch_norm(
     """Compute y = scale (x - mean) / sqrt(variance + epsilon) + offset, each per channel."""
     channel = call.inputs[0].channel_axis
     x, scale, offset, mean, variance = (_given(call, tensor) for tensor in (x, scale, offset, mean, variance))
-    y = functional.batch_norm(x.movedim(channel, 1), mean, variance, scale, offset, eps=call.attrs.epsilon)
-    return y.movedim(1, channel)
+    if x.is_cuda:
+        y = functional.batch_norm(x.movedim(channel, 1), mean, variance, scale, offset, eps=call.attrs.epsilon)
+        return y.movedim(1, channel)
+    # On CPUs torch multiplies before it subtracts, which loses digits and makes NaN of infinities.
+    factor = scale / torch.sqrt(variance + call.attrs.epsilon)
+    mean, factor, offset = (per_channel(call, vector) for vector in (mean, factor, offset))
+    return (x - mean).mul_(factor).add_(offset)
 
 
 @kernel(NodeType.SOFTMAX)
@@ -84,9 +90,11 @@ def lrn(call: Call, x: torch.Tensor) -> torch.Tensor:
     """Compute y = x / (bias + alpha sum(x^2))^beta, with the sum over a window that slides along the channels."""
     attrs, axis = call.attrs, call.inputs[0].channel_axis
     radius = min(attrs.depth_radius, x.shape[axis] - 1)
-    call.require_memory(x.shape, NUMPY_DTYPES[DataType.FLOAT64])
-    squares = x.to(accumulator(x)).square().reshape(math.prod(x.shape[:axis]), x.shape[axis], -1)
-    total = functional.avg_pool2d(squares, (2 * radius + 1, 1), stride=1, padding=(radius, 0), divisor_override=1)
+    outer, channels = math.prod(x.shape[:axis]), x.shape[axis]
+    inner = math.prod(x.shape[axis + 1 :])
+    call.require_memory((outer, channels + 2 * radius, inner), NUMPY_DTYPES[DataType.FLOAT64])
+    squares = functional.pad(x.to(accumulator(x)).square().reshape(outer, channels, inner), (0, 0, radius, radius))
+    total = reduced_runs(squares, 1, 2 * radius + 1, torch.add)
     return x / (attrs.bias + attrs.alpha * total.reshape(x.shape)) ** attrs.beta
 
 
@@ -117,6 +125,7 @@ def standardized(call: Call, rows: torch.Tensor, *vectors: torch.Tensor) -> torc
     y = torch.empty(rows.shape, dtype=call.dtype, device=rows.device)
     count = max(1, piece // rows.shape[1])
     for part, out in zip(rows.split(count), y.split(count), strict=True):
+        check_stop()
         out.copy_(compute(part))
     return y
 
