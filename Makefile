@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c demo-fleet quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines openvino fuzz mutants bench bench-fleet peers networks clean
+.PHONY: help demo demo-c demo-fleet demo-torch quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines test-torch openvino fuzz mutants bench bench-fleet bench-torch bench-gpu peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2} /^## /{print "\n" substr($$0, 4)}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo: $(ENV)/demo ## Run two daemons, classify digits on them, kill one
 
 demo-fleet: $(ENV)/demo ## Use four daemons as one device while they are killed, drained and restarted
 	@PYTHONPATH=examples/digits $(ENV)/bin/python examples/fleet/fleet_demo.py
+
+demo-torch: $(ENV)/test ## Do what `make demo` does on the torch backend (installs torch)
+	@$(NOX) torch -- demo
 
 demo-c: $(ENV)/demo ## Compile programs in C and run them on a device
 	@$(ENV)/bin/python examples/c/demo.py
@@ -103,6 +106,9 @@ matrix: $(ENV)/test ## Run the tests on each installed Python, with the oldest a
 engines: $(ENV)/test ## Run the tests of Kubernetes and Ray (installs large packages)
 	$(NOX) engines
 
+test-torch: $(ENV)/test ## Test the torch backend (installs torch)
+	$(NOX) torch -- test
+
 openvino: $(ENV)/test ## Test examples/backend_openvino, and try it with the conformance kit
 	$(NOX) openvino
 
@@ -133,6 +139,12 @@ bench: $(ENV)/test ## Measure, and write the tables of docs/reference/performanc
 
 bench-fleet: $(ENV)/test ## Measure pools of daemons under deaths and restarts, and write the table
 	PYTHONPATH=tests $(ENV)/bin/python benchmarks/fleets.py --write
+
+bench-torch: $(ENV)/test ## Measure networks on the torch backend, and write the page (installs torch)
+	@$(NOX) torch -- bench --write
+
+bench-gpu: $(ENV)/test ## Measure networks on a GPU by the torch backend; print the tables (installs torch)
+	@$(NOX) torch -- bench --device cuda:0
 
 peers: $(ENV)/test ## Install the server that `make bench` compares with
 	$(NOX) peers

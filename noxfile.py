@@ -91,6 +91,24 @@ def openvino(session: nox.Session) -> None:
 
 
 @nox.session
+def torch(session: nox.Session) -> None:
+    """Test, demonstrate or measure the torch backend: `-- test`, `-- demo`, `-- bench`.
+
+    All in one environment, because torch is large.
+    """
+    session.install("--editable", ".[test,torch,exporters]")
+    task, *arguments = session.posargs or ["test"]
+    if task == "demo":
+        session.run("python", "examples/digits/demo.py", "--backend", "torch", *arguments)
+    elif task == "bench":
+        paths = {"PYTHONPATH": "tests:tests/onnx_import"}
+        session.run("python", "benchmarks/torch_devices.py", *arguments, env=paths)
+    else:
+        # Besides the tests for torch alone: those that take a daemon of each backend.
+        session.run("pytest", "-q", "-n", "auto", "-k", "torch", "tests", *arguments)
+
+
+@nox.session
 def peers(session: nox.Session) -> None:
     """Install the server that benchmarks/crowds.py compares with, which needs other versions of what we need."""
     session.install("--editable", ".[peers]")
@@ -99,5 +117,5 @@ def peers(session: nox.Session) -> None:
 @nox.session
 def networks(session: nox.Session) -> None:
     """Export the networks that benchmarks/network_table.py measures, with torch, into build/networks."""
-    session.install(".[onnxruntime,torch]")
+    session.install(".[onnxruntime,exporters]")
     session.run("python", "benchmarks/export_networks.py", "build/networks", *session.posargs)

@@ -223,10 +223,11 @@ class Device:
     def cancel_overdue(self) -> None:
         """Cancel runs and compilations that take too long.
 
-        If one doesn't end, set `stuck` and close the drain gate.
+        If one doesn't end, or the backend has lost the device, set `stuck` and close the drain gate.
         """
         self.stuck = (
             self.stuck
+            or self.lost
             or self._run_watch.end_overdue(self.scheduler.on_device())
             or self._find_stuck_call()
             or self._compile_watch.end_overdue(self.models.compilers.scheduler.on_device())
@@ -234,6 +235,11 @@ class Device:
         if self.stuck:
             self.gate.close(0.0)
         self.freeing.ensure_thread()
+
+    @property
+    def lost(self) -> str:
+        """Why the backend has lost the device; empty if it hasn't."""
+        return self._backend.fault()
 
     def _find_stuck_call(self) -> str:
         """Return why a backend call besides runs and compilations counts as stuck, or an empty string."""

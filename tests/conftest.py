@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,14 @@ def onnxruntime_daemon() -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture(scope="session")
+def torch_daemon() -> Iterator[DaemonProcess]:
+    """Daemon with the torch backend, shared likewise."""
+    daemon = DaemonProcess("--backend", "torch")
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture(scope="session")
 def restoring_daemon() -> Iterator[DaemonProcess]:
     """Daemon with the backend `restoring`, shared by tests of caches and offline models.
 
@@ -143,7 +152,12 @@ def runtime(shared_daemon: DaemonProcess) -> Iterator[Runtime]:
         yield runtime
 
 
-@pytest.fixture(scope="session", params=["shared_daemon", "onnxruntime_daemon"], ids=["reference", "onnxruntime"])
+# With torch's where it is installed: for `make test-torch`.
+DAEMONS = {"reference": "shared_daemon", "onnxruntime": "onnxruntime_daemon"}
+DAEMONS |= {"torch": "torch_daemon"} if find_spec("torch") is not None else {}
+
+
+@pytest.fixture(scope="session", params=list(DAEMONS.values()), ids=list(DAEMONS))
 def each_daemon(request: pytest.FixtureRequest) -> DaemonProcess:
     """The shared daemon of each backend in turn."""
     daemon = request.getfixturevalue(request.param)

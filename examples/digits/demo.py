@@ -4,6 +4,7 @@ It starts a daemon on TCP and one on a Unix socket, lists them, classifies the h
 during asynchronous runs, and finishes on the other.
 """
 
+import argparse
 import os
 import queue
 import signal
@@ -41,13 +42,16 @@ console = Console(highlight=False)
 def main() -> None:
     # Ctrl-C and SIGTERM both leave the `with` below, which ends the daemons.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", default="reference", help="backend of both daemons")
+    backend = parser.parse_args().backend
     digits = load()
     batches = [digits.test_images[start : start + BATCH] for start in range(0, len(digits.test_images), BATCH)]
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="nnrt-"))
         console.rule("two devices, each behind a daemon of its own")
-        first = stack.enter_context(daemon("digits-tcp", "127.0.0.1:0"))
-        second = stack.enter_context(daemon("digits-unix", f"unix:{folder}/device.sock"))
+        first = stack.enter_context(daemon("digits-tcp", "127.0.0.1:0", backend))
+        second = stack.enter_context(daemon("digits-unix", f"unix:{folder}/device.sock", backend))
         addresses = [first.address, second.address]
         console.print(f"$ nnrt devices {' '.join(addresses)}")
         subprocess.run([sys.executable, "-m", "nnrt_client", "devices", *addresses], check=True)
@@ -80,9 +84,10 @@ class Daemon:
 
 
 @contextmanager
-def daemon(name: str, listen: str) -> Iterator[Daemon]:
+def daemon(name: str, listen: str, backend: str) -> Iterator[Daemon]:
     """Start a daemon, and end it when the block ends, also by an exception."""
     command = [sys.executable, "-m", "nnrt_device_service", "serve", "--name", name, "--listen", listen]
+    command += ["--backend", backend]
     # A separate process session: Ctrl-C in the terminal reaches only the demo, which then ends the daemon.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True

@@ -8,6 +8,7 @@ from nnrt_device_service.fleet.state_directory import Record, State, StateDirect
 from nnrt_device_service.host.exit import ExitCode
 
 _MEANINGS = {
+    ExitCode.LOST: "its device was lost",
     ExitCode.NOT_SERVING: "served no more calls",
     ExitCode.DAMAGED: "a file of its model store was cut short",
     ExitCode.STUCK: "its device was stuck",

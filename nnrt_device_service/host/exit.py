@@ -13,6 +13,8 @@ _log = logging.getLogger(__name__)
 class ExitCode(IntEnum):
     """Exit code by which a daemon tells its supervisor why it ended itself."""
 
+    LOST = 69
+    """The device can compute no more in this process (EX_UNAVAILABLE)."""
     NOT_SERVING = 70
     """gRPC no longer answers calls (EX_SOFTWARE of sysexits.h)."""
     DAMAGED = 74

@@ -110,6 +110,9 @@ class IsolatingBackend(Backend):
         if accepts_programs or self._isolates_all:
             self._server.start()
 
+    def fault(self) -> str:
+        return self._backend.fault()
+
     def resident_bytes(self) -> list[int]:
         """Return the bytes of memory that the process of each model has."""
         return self._server.resident_bytes() if self._server is not None else []

@@ -300,14 +300,15 @@ class Daemon:
         _log_clients(expired, "client %s has not come back; its session is over")
 
     def _give_up(self, why: str) -> NoReturn:
-        """Tell the clients that the device is stuck, and end the process: nothing else stops the device's work."""
-        _log.critical("the device is stuck: %s", why)
+        """Tell the clients that the device is stuck or lost, and end the process: nothing else brings it back."""
+        code = ExitCode.LOST if why == self._device.lost else ExitCode.STUCK
+        _log.critical("the device is %s: %s", code.name.lower(), why)
         self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         until = time.monotonic() + _NOTICE_S
         while len(self._device.sessions) and time.monotonic() < until:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
         self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # So that the last replies are sent.
-        exit_at_once(ExitCode.STUCK, why)
+        exit_at_once(code, why)
 
 
 def _log_clients(sessions: Sequence[Session], message: str) -> None:

@@ -31,12 +31,9 @@ from nnrt_hdi.backend.interface import (
     DEFAULT_MAX_TENSOR_BYTES,
     Backend,
     DimRange,
-    FirstEnd,
     ModelConfig,
     Origin,
     PreparedModel,
-    RunEnd,
-    StartableModel,
     Support,
 )
 from nnrt_hdi.backend.plugins import (
@@ -49,6 +46,7 @@ from nnrt_hdi.backend.plugins import (
     load_backend,
     require_backend,
 )
+from nnrt_hdi.backend.startable import FirstEnd, RunEnd, StartableModel, ended
 
 __all__ = [
     "DEFAULT_MAX_TENSOR_BYTES",
@@ -73,6 +71,7 @@ __all__ = [
     "Telemetry",
     "backend_names",
     "backend_states",
+    "ended",
     "load_backend",
     "require_backend",
     "require_description",

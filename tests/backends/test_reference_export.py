@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from loaded import loaded
-from nnrt_backend_reference.exported import KIND
 from nnrt_backend_reference.kernels import KERNELS
+from nnrt_backend_reference.program import KIND
 from numpy.typing import NDArray
 from operators.single_node import graph_of
 

@@ -10,7 +10,6 @@ import pytest
 from conftest import StartDaemon
 from loaded import loaded
 from nnrt_backend_reference.program import KEPT_NODES, Program
-from nnrt_backend_reference.steps import STEP_BYTES
 from numpy.typing import NDArray
 
 from nnrt_client import Compilation, Executor, Model, OperationFailed, OperationType, Runtime
@@ -19,6 +18,7 @@ from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops import inferred_graph, run_sizes
+from nnrt_hdi.steps import STEP_BYTES
 from nnrt_hdi.tensor import TensorSpec
 
 AnyArray = NDArray[Any]

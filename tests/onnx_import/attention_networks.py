@@ -1,4 +1,4 @@
-"""Networks fused by ONNX Runtime's optimizer for transformers. Needs the extra `nnrt[torch]`.
+"""Networks fused by ONNX Runtime's optimizer for transformers. Needs the extra `nnrt[exporters]`.
 
 `python tests/onnx_import/attention_networks.py` writes them to attention_exports/, so that tests need no torch.
 """

@@ -1,7 +1,7 @@
 """Networks whose nodes ONNX Runtime fuses, exported from torch, and quantized by ONNX Runtime's tools.
 
 `python tests/onnx_import/fusion_networks.py FOLDER --large` writes them in realistic sizes; without arguments, it
-writes the tests' small ones to fusion_exports/. Needs the extra `nnrt[torch]`.
+writes the tests' small ones to fusion_exports/. Needs the extra `nnrt[exporters]`.
 """
 
 import argparse

@@ -83,8 +83,8 @@ def test_exported_quantization_reaches_the_operations(exporter: str) -> None:
 @pytest.fixture(scope="session")
 def fresh_exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The networks as the installed torch exports them."""
-    pytest.importorskip("torch", reason="torch is not installed; the extra nnrt[torch] has it")
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed; the extra nnrt[torch] has it")
+    pytest.importorskip("torch", reason="torch is not installed; the extra nnrt[exporters] has it")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed; the extra nnrt[exporters] has it")
     from torch_networks import write_exports
 
     folder = tmp_path_factory.mktemp("torch")

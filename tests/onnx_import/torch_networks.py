@@ -1,4 +1,4 @@
-"""Networks exported by both of torch's exporters. Needs the extra `nnrt[torch]`.
+"""Networks exported by both of torch's exporters. Needs the extra `nnrt[exporters]`.
 
 `python tests/onnx_import/torch_networks.py` writes them to torch_exports/, so that tests need no torch.
 """

@@ -17,6 +17,7 @@ ROOMS = (
     "nnrt_onnx_lowering",
     "nnrt_backend_onnxruntime",
     "nnrt_backend_reference",
+    "nnrt_backend_torch",
 )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 
-from started.signs import ABANDONED, AT_ONCE, DEAF, FAILS, HELD, RAISES, REFUSED, TWICE
+from started.signs import ABANDONED, AT_ONCE, DEAF, FAILS, HELD, LOST, RAISES, REFUSED, TWICE
 from wrapping import WrappedBackend, WrappedModel, outcome_of
 
 from nnrt_hdi.backend import Backend, Cancellation, PreparedModel, RunEnd, StartableModel, load_backend
@@ -59,6 +59,7 @@ class _Chip:
     def __init__(self, ends: str) -> None:
         self._work: SimpleQueue[_Work] = SimpleQueue()
         self._held: list[_Run] = []
+        self.fault = ""
         threading.Thread(target=self._compute, daemon=True).start()
         if ends:
             threading.Thread(target=self._listen, args=(ends,), daemon=True).start()
@@ -106,6 +107,9 @@ class _Chip:
         run.take_back()
         if run.number == FAILS:
             run.on_end(RuntimeError("DMA fault"))
+        elif run.number == LOST:
+            self.fault = "the chip hangs on its bus"
+            run.on_end(RuntimeError("DMA fault"))
         elif run.number == REFUSED:
             run.on_end(OutOfMemory("the chip has no room for it"))
         elif run.number == ABANDONED:
@@ -151,6 +155,9 @@ class _Starting(WrappedBackend):
         concurrent_runs = int(given.pop("runs", "8"))
         super().__init__(load_backend(given.pop("inner", "reference"), given))
         self.concurrent_runs = concurrent_runs
+
+    def fault(self) -> str:
+        return self._chip.fault
 
     def wrapped(self, prepared: PreparedModel, graph: Graph | None) -> PreparedModel:
         return _Model(prepared, self._chip)

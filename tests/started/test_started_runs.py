@@ -32,7 +32,7 @@ from nnrt_client.session.device import session_of
 from nnrt_client.session.release import release_buffer
 from nnrt_device_service.host.exit import ExitCode
 from started.conftest import DEADLINE_S, ELEMENTS, LONG_MS, Chip, StartChip, assert_answer, run_of
-from started.signs import ABANDONED, AT_ONCE, DEAF, FAILS, HELD, RAISES, REFUSED, TWICE
+from started.signs import ABANDONED, AT_ONCE, DEAF, FAILS, HELD, LOST, RAISES, REFUSED, TWICE
 
 TESTS = Path(__file__).parent.parent
 WAYS = {"local socket": Settings(), "gRPC": Settings(share_memory=False)}
@@ -159,6 +159,15 @@ def test_a_run_that_never_ends_makes_the_device_stuck(start_chip: StartChip) -> 
     assert device.daemon.wait() == ExitCode.STUCK
     with pytest.raises(NnrtError):
         future.result(DEADLINE_S)
+
+
+def test_a_device_that_is_lost_ends_its_daemon(start_chip: StartChip) -> None:
+    device = start_chip()
+    executor = device.client()
+    with pytest.raises(UnavailableDevice):
+        executor.run_sync(run_of(LOST))
+    assert device.daemon.wait() == ExitCode.LOST
+    assert "the device is lost: the chip hangs on its bus" in device.log()
 
 
 def test_a_run_that_lasts_too_long(start_chip: StartChip) -> None:

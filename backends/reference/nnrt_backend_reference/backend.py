@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from nnrt_backend_reference.exported import read_exported
 from nnrt_backend_reference.kernels import KERNELS
-from nnrt_backend_reference.program import Program
+from nnrt_backend_reference.program import KIND, Program
 from nnrt_hdi import __version__
 from nnrt_hdi.backend import Backend, Capabilities, DeviceInfo, ModelConfig, Support
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, Unsupported
+from nnrt_hdi.files.exported_graph import read_exported
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops import inferred_graph
 from nnrt_hdi.part import Part
@@ -69,19 +69,17 @@ class ReferenceBackend(Backend):
         return program
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> Program:
-        """Load an exported program. Its shapes are inferred again, because kernels and limits rely on them.
+        """Load an exported program.
 
         Raises:
             InvalidFile: The parts aren't a program that this backend exported.
             OutOfMemory: The program is too large for the daemon.
         """
         _refuse_extensions(config)
+        graph, enable_float16 = read_exported(KIND, parts)
         try:
-            graph, enable_float16 = read_exported(parts)
             self._require_supported(graph)
-            known = inferred_graph(graph)
-            _require_same(graph, known)
-            return Program(known, config.max_tensor_bytes, self._run_bytes, enable_float16)
+            return Program(graph, config.max_tensor_bytes, self._run_bytes, enable_float16)
         except (InvalidFile, OutOfMemory):
             raise
         except NnrtError as error:
@@ -96,14 +94,3 @@ class ReferenceBackend(Backend):
 def _refuse_extensions(config: ModelConfig) -> None:
     for name in config.extensions:
         raise InvalidParameter(f"the reference backend knows no extension {name!r}; leave extensions empty")
-
-
-def _require_same(declared: Graph, known: Graph) -> None:
-    """Refuse a program whose graph declares other shapes or types than `inferred_graph` finds."""
-    for index, node in enumerate(declared.nodes):
-        given, found = ([graph.tensors[at] for at in node.outputs] for graph in (declared, known))
-        if given != found:
-            raise InvalidParameter(
-                f"its outputs are said to be {', '.join(map(str, given))}, but are {', '.join(map(str, found))}",
-                place=declared.place(index),
-            )

@@ -6,23 +6,37 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nnrt_backend_reference.exported import export_parts
-from nnrt_backend_reference.kernels.kernel import AnyArray
+from nnrt_backend_reference.kernels import KERNELS
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call
 from nnrt_backend_reference.kernels.pieces import BUFFER, set_stop_check
-from nnrt_backend_reference.steps import STEP_BYTES, OpenStep, RunSteps, Step, StepMaker
+from nnrt_backend_reference.quantized import real_kernel
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory, too_much
+from nnrt_hdi.files.exported_graph import export_parts
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_model import OpenGraphModel
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
 from nnrt_hdi.part import Part
+from nnrt_hdi.steps import STEP_BYTES, Library, OpenStep, RunSteps, Step, StepMaker
 from nnrt_hdi.tensor import Array, format_shape
 
+# What the exports of this backend are.
+KIND = "reference program"
 # The most nodes whose steps a model keeps, of all kinds of inputs together. One kind is kept in any case.
 KEPT_NODES = 1 << 14
+# The least memory that a small view may not keep.
+LARGE_BYTES = 1 << 20
+
+
+def _empty(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
+    """Return results without elements. Kernels needn't handle such results."""
+    return tuple(np.empty(spec.shape, spec.numpy_dtype) for spec in call.outputs)
+
+
+LIBRARY = Library(KERNELS, Call, real_kernel, _empty, np.asarray)
 
 
 class Program(OpenGraphModel[RunSteps]):
@@ -52,7 +66,7 @@ class Program(OpenGraphModel[RunSteps]):
         """
         self._graph = graph
         self._run_bytes = run_bytes
-        self._maker = StepMaker(graph, max_tensor_bytes)
+        self._maker = StepMaker(graph, max_tensor_bytes, LIBRARY)
         kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
         super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=kinds)
         if self.varies:
@@ -123,6 +137,9 @@ class Program(OpenGraphModel[RunSteps]):
                     if array.shape != shape:
                         what = f"the kernel made {format_shape(array.shape)}; it is to make {format_shape(shape)}"
                         raise OperationFailed(what, place=self._graph.place(step.node))
+                    # A small view would keep all of what it views, which counts as freed.
+                    if array.base is not None and LARGE_BYTES <= _owner(array).nbytes > 2 * array.nbytes:
+                        array = array.copy()
                     values[index] = self._rounded(index, array) if rounds else array
                 for index in step.last_uses:
                     values[index] = None
@@ -130,7 +147,7 @@ class Program(OpenGraphModel[RunSteps]):
         return self._own_outputs(values, outputs)
 
     def export(self) -> Sequence[Part]:
-        return export_parts(self._graph, enable_float16=self._enable_float16)
+        return export_parts(KIND, self._graph, enable_float16=self._enable_float16)
 
     def _rounded(self, index: int, array: AnyArray) -> AnyArray:
         """Return the elements of a tensor, rounded to FLOAT16 if `enable_float16` applies to the tensor."""

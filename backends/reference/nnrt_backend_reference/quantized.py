@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel, require_memory
+from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.ops.quantized import RealView, Scaling
 from nnrt_hdi.tensor import TensorSpec
@@ -53,7 +53,7 @@ def real_kernel(kernel: Kernel, call: Call, view: RealView) -> Kernel:
     )
     for spec, scaling in zip((*call.inputs, *call.outputs), (*view.inputs, *view.outputs), strict=True):
         if scaling:
-            require_memory(call, spec.shape, REAL)
+            call.require_memory(spec.shape, REAL)
 
     def quantized(_: Call, *operands: AnyArray) -> tuple[AnyArray, ...]:
         real = (

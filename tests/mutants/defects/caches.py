@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from nnrt_backend_reference.exported import read_exported
+from nnrt_backend_reference.program import KIND
 from wrapping import Progress, WrappedBackend, WrappedModel
 
 from mutants.defect import backend, model
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.enums import ActivationType, Format
 from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.files.exported_graph import read_exported
 from nnrt_hdi.graph import Constant, Graph
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array
@@ -73,7 +74,7 @@ class _Read(WrappedBackend):
 
     def restore(self, parts: Sequence[Part], config: ModelConfig) -> PreparedModel:
         super().restore(parts, config).close()  # Raises the errors of the right backend.
-        graph, enable_float16 = read_exported(parts)
+        graph, enable_float16 = read_exported(KIND, parts)
         return super().prepare(*self.read(graph, replace(config, enable_float16=enable_float16)), lambda fraction: None)
 
     def read(self, graph: Graph, config: ModelConfig) -> tuple[Graph, ModelConfig]:

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.arithmetic import quotient
-from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, cast_all, kernel, require_memory
+from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, cast_all, kernel
 from nnrt_backend_reference.kernels.pieces import blocks, blocks_before, check_stop, elements_of_product, product
 from nnrt_backend_reference.kernels.reduction import accumulator, lowest
 from nnrt_hdi.enums import Format, NodeType
@@ -226,7 +226,7 @@ def _padded(call: Call, image: AnyArray, window: Window, border: float) -> AnyAr
     if not (top or bottom or left or right):
         return image
     shape = batch, top + height + bottom, left + width + right, channels
-    require_memory(call, shape, image.dtype)
+    call.require_memory(shape, image.dtype)
     padded = np.full_like(image, border, shape=shape)  # Keeps the image's memory order.
     padded[:, top : top + height, left : left + width] = image
     return padded

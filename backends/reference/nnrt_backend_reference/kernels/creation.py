@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nnrt_backend_reference.kernels.kernel import AnyArray, Call, kernel, require_memory
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, kernel
 from nnrt_hdi.enums import NodeType
 
 
@@ -27,7 +27,7 @@ def range_(call: Call, _: AnyArray) -> AnyArray:
     Each result fits into INT64, so it is right even if the product of index and delta wraps around.
     """
     shape, dtype = call.outputs[0].shape, np.dtype(np.int64)
-    require_memory(call, shape, dtype)
+    call.require_memory(shape, dtype)
     y = np.arange(*shape, dtype=dtype)
     y *= call.attrs.delta
     y += call.attrs.start

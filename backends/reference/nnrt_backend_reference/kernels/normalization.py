@@ -7,7 +7,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nnrt_backend_reference.kernels.activation import fused
-from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, per_channel, require_memory
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, per_channel
 from nnrt_backend_reference.kernels.pieces import PIECE_STEPS, blocks, blocks_before
 from nnrt_backend_reference.kernels.reduction import folded, summed
 from nnrt_hdi.enums import NodeType
@@ -108,7 +108,7 @@ def lrn(call: Call, x: AnyArray) -> AnyArray:
     attrs, axis = call.attrs, call.inputs[0].channel_axis
     radius = min(attrs.depth_radius, x.shape[axis] - 1)
     border = [(radius, radius) if at == axis else (0, 0) for at in range(x.ndim)]
-    require_memory(call, tuple(size + sum(pair) for size, pair in zip(x.shape, border, strict=True)), WIDE)
+    call.require_memory(tuple(size + sum(pair) for size, pair in zip(x.shape, border, strict=True)), WIDE)
     squares = np.pad(np.square(x, dtype=WIDE), border)
     windows = sliding_window_view(squares, 2 * radius + 1, axis=axis)
     total = np.empty(x.shape, WIDE)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nnrt_backend_reference.kernels import boxes
-from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, require_memory, wider
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, wider
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import Shape
@@ -25,7 +25,7 @@ def resize(call: Call, x: AnyArray) -> AnyArray:
     sizes = _nhwc(call.outputs[0].shape, call)
     # Starts with the dimension that shrinks more or grows less, so that no intermediate image is larger than x or y.
     for axis in sorted((1, 2), key=lambda axis: sizes[axis] / image.shape[axis]):
-        require_memory(call, (MOST_NEIGHBOURS, sizes[axis]), WEIGHT)
+        call.require_memory((MOST_NEIGHBOURS, sizes[axis]), WEIGHT)
         sources, weights = _neighbours(call.attrs, image.shape[axis], sizes[axis])
         image = _weighted_sum(image, axis, sources, weights)
     return _in_format(call, image)

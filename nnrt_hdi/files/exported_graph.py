@@ -1,31 +1,30 @@
-"""Export of programs as parts that can be stored and loaded again.
+"""Export of a prepared graph as parts that can be stored and loaded again.
 
-The first part is a file (see `nnrt_hdi.files.container`) with the inferred graph and the requested options. The other
-parts contain its constants. A large constant is a part of its own, as a view of its memory. Small constants, and large
-ones beyond a limit, are copied into the last part.
+The first part is a file (see `nnrt_hdi.files.container`) with the inferred graph and the options of the compilation.
+The other parts contain its constants. A large constant is a part of its own, as a view of its memory. Small constants,
+and large ones beyond a limit, are copied into the last part.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nnrt_hdi.errors import InvalidFile
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.files.container import ALIGNMENT, packed, unpacked
 from nnrt_hdi.files.graph_file import constant_parts, described_graph, read_graph
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.ops import inferred_graph
 from nnrt_hdi.part import Part
-
-KIND = "reference program"
 
 # The most constants that have parts of their own, and the bytes that such a constant has at least.
 _OWN_PARTS = 64
 _OWN_PART_BYTES = 1 << 20
 
 
-def export_parts(graph: Graph, *, enable_float16: bool) -> list[Part]:
-    """Return the parts of a program."""
+def export_parts(kind: str, graph: Graph, *, enable_float16: bool) -> list[Part]:
+    """Return the parts of an inferred graph. `kind` names what reads them: a backend and its format."""
     about = {"graph": described_graph(graph), "float16": enable_float16}
     constants = constant_parts(graph)
-    parts = [Part.of(b"".join(packed(KIND, about, [])))]
+    parts = [Part.of(b"".join(packed(kind, about, [])))]
     for together in _part_contents({sha256: part.data.nbytes for sha256, part in constants.items()}):
         if len(together) == 1:
             parts.append(constants[together[0]])
@@ -34,15 +33,30 @@ def export_parts(graph: Graph, *, enable_float16: bool) -> list[Part]:
     return parts
 
 
-def read_exported(parts: Sequence[Part]) -> tuple[Graph, bool]:
-    """Return the graph of a program, with constants as views of the parts, and whether it computes in FLOAT16.
+def read_exported(kind: str, parts: Sequence[Part]) -> tuple[Graph, bool]:
+    """Return an exported graph, with constants as views of the parts, and whether it computes in FLOAT16.
+
+    Its shapes are inferred again, because kernels and limits rely on them.
 
     Raises:
         InvalidFile: The parts aren't what `export_parts` returned.
+        OutOfMemory: A tensor is too large.
     """
+    try:
+        graph, enable_float16 = _read(kind, parts)
+        known = inferred_graph(graph)
+        _require_same(graph, known)
+    except (InvalidFile, OutOfMemory):
+        raise
+    except NnrtError as error:
+        raise InvalidFile(error.message, place=error.place) from error
+    return known, enable_float16
+
+
+def _read(kind: str, parts: Sequence[Part]) -> tuple[Graph, bool]:
     if not parts:
         raise InvalidFile("there are no parts; give those that were exported")
-    about, _ = unpacked(KIND, parts[0].data)
+    about, _ = unpacked(kind, parts[0].data)
     graph, enable_float16 = about.get("graph"), about.get("float16")
     if not isinstance(enable_float16, bool):
         raise InvalidFile("it does not say whether it computes in FLOAT16")
@@ -98,3 +112,14 @@ def _constants(
     if end != part.nbytes:
         raise InvalidFile(f"part {number} has {part.nbytes} bytes; {end} were exported")
     return constants
+
+
+def _require_same(declared: Graph, known: Graph) -> None:
+    """Refuse a graph that declares other shapes or types than `inferred_graph` finds."""
+    for index, node in enumerate(declared.nodes):
+        given, found = ([graph.tensors[at] for at in node.outputs] for graph in (declared, known))
+        if given != found:
+            raise InvalidParameter(
+                f"its outputs are said to be {', '.join(map(str, given))}, but are {', '.join(map(str, found))}",
+                place=declared.place(index),
+            )
