@@ -4,9 +4,8 @@ Sizes and paddings are those of `nnrt_hdi.ops.convolution`. Convolutions compute
 width, as torch does; images in NHWC are views of it.
 """
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,14 +15,13 @@ from torch.nn import functional
 from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, computable, in_order, kernel, unsigned_quotient
 from nnrt_backend_torch.kernels.linear import activated, factors
 from nnrt_backend_torch.kernels.pieces import check_stop, reduced_runs
+from nnrt_backend_torch.kernels.taps import WINDOWS_BYTES, double_conv2d, every, transposed_by_taps
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.ops.convolution import Window, pooling_window
 from nnrt_hdi.ops.operands import UNSIGNED_INTEGERS
 from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 
-# The most bytes of a matrix of windows, or of products, that torch makes.
-WINDOWS_BYTES = 1 << 26
 # The largest stride, dilation and padding with which no position passes 32 bits.
 MOST = 1 << 15
 # The longest window along an axis whose elements are summed in their own type, like those of a convolution.
@@ -72,7 +70,7 @@ def conv2d(call: Call, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
     window = replace(window, stride=stride, dilation=_plain_dilation(window))
     _require_ordinary(window, padding)
     if image.device.type == "cpu" and image.dtype is torch.float64:
-        y = _double_conv2d(call, image, taps, bias, window, padding)
+        y = double_conv2d(call, image, taps, bias, window, padding)
     else:
         y = functional.conv2d(image, taps, bias, window.stride, padding, window.dilation, groups)
     return _in_layout(call, activated(call, y[:, :, :height, :width]))
@@ -96,7 +94,7 @@ def conv2d_transpose(call: Call, x: torch.Tensor, weight: torch.Tensor, bias: to
         for axis, (size, wanted) in enumerate(zip(image.shape[2:], (height, width), strict=True))
     )
     if not _is_ordinary(call, image, taps, window, rows, columns):
-        y = _transposed_by_taps(image, taps, window, cuts, (height, width), groups) + bias[:, None, None]
+        y = transposed_by_taps(image, taps, window, cuts, (height, width), groups) + bias[:, None, None]
         return _in_layout(call, activated(call, y))
     is_whole = not (rows.missing or columns.missing)
     y = functional.conv_transpose2d(
@@ -253,61 +251,6 @@ def _padded(call: Call, image: torch.Tensor, window: Window) -> torch.Tensor:
     return functional.pad(image, (left, right, top, bottom))
 
 
-def _double_conv2d(
-    call: Call, image: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor, window: Window, padding: tuple[int, int]
-) -> torch.Tensor:
-    """Compute a convolution in FLOAT64, the type of quantized tensors, on a CPU.
-
-    There torch makes a matrix of all windows of all images, and computes group by group. So some rows of an image are
-    computed at a time, and groups of one channel together.
-    """
-    (batch, channels, height, width), (border_h, border_w) = image.shape, padding
-    if border_h or border_w:
-        shape = batch, channels, height + 2 * border_h, width + 2 * border_w
-        call.require_memory(shape, NUMPY_DTYPES[DataType.FLOAT64])
-        image = functional.pad(image, (border_w, border_w, border_h, border_h))
-    groups = call.attrs.group
-    if groups > 1 and taps.shape[1] == 1:
-        return _depthwise(image, taps, bias, window)
-    count, columns = (
-        (size - extent) // stride + 1
-        for size, extent, stride in zip(image.shape[2:], window.extent, window.stride, strict=True)
-    )
-    rows = max(1, WINDOWS_BYTES // (channels * math.prod(window.kernel) * columns * 8))
-    results = []
-    for part in torch.split(image, 1):
-        pieces = []
-        for first in range(0, count, rows):
-            check_stop()
-            start, length = first * window.stride[0], min(rows, count - first) - 1
-            piece = part.narrow(2, start, length * window.stride[0] + window.extent[0])
-            pieces.append(functional.conv2d(piece, taps, bias, window.stride, 0, window.dilation, groups))
-        results.append(torch.cat(pieces, dim=2) if len(pieces) > 1 else pieces[0])
-    return results[0] if len(results) == 1 else torch.cat(results)
-
-
-def _depthwise(image: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor, window: Window) -> torch.Tensor:
-    """Multiply each channel by its own filters, [channels * multiplier, 1, height, width], one kernel tap at a time."""
-    channels, (stride_h, stride_w), (dilation_h, dilation_w) = image.shape[1], window.stride, window.dilation
-    rows, columns = (
-        (size - extent) // stride * stride + 1
-        for size, extent, stride in zip(image.shape[2:], window.extent, window.stride, strict=True)
-    )
-    results = []
-    for filters, biases in zip(
-        taps.reshape(channels, -1, *window.kernel).unbind(1), bias.reshape(channels, -1).unbind(1), strict=True
-    ):
-        y = biases[:, None, None]
-        for row, column in itertools.product(*map(range, window.kernel)):
-            check_stop()
-            top, left = row * dilation_h, column * dilation_w
-            part = image[:, :, top : top + rows : stride_h, left : left + columns : stride_w]
-            factor = filters[:, row, column, None, None]
-            y = y.addcmul_(part, factor) if row or column else torch.addcmul(y, part, factor)
-        results.append(y)
-    return results[0] if len(results) == 1 else torch.stack(results, dim=2).flatten(1, 2)
-
-
 def _is_ordinary(
     call: Call, image: torch.Tensor, taps: torch.Tensor, window: Window, rows: TransposedAxis, columns: TransposedAxis
 ) -> bool:
@@ -326,37 +269,6 @@ def _is_ordinary(
         and max(*window.extent, rows.padding, columns.padding) <= MOST
         and not (is_double and products_bytes > WINDOWS_BYTES)
     )
-
-
-def _transposed_by_taps(
-    image: torch.Tensor,
-    taps: torch.Tensor,
-    window: Window,
-    cuts: Sequence[int],
-    sizes: tuple[int, int],
-    groups: int,
-) -> torch.Tensor:
-    """Compute every pixel times the weight, added to the wanted part of the output, tap by tap.
-
-    Tap t at position p is at index p stride + t dilation - cut. The weight is that of torch.
-    """
-    batch, channels = image.shape[:2]
-    image = image.reshape(batch, groups, channels // groups, *image.shape[2:])
-    taps = taps.reshape(groups, channels // groups, *taps.shape[1:])
-    y = torch.zeros((batch, groups, taps.shape[2], *sizes), dtype=image.dtype, device=image.device)
-    for row, column in itertools.product(*map(range, window.kernel)):
-        check_stop()
-        given, results = image, y
-        for axis, tap in enumerate((row, column)):
-            stride, offset = window.stride[axis], tap * window.dilation[axis] - cuts[axis]
-            first, last = max(0, -(offset // stride)), min(image.shape[3 + axis], -((offset - sizes[axis]) // stride))
-            if first >= last:
-                break
-            given = given.narrow(3 + axis, first, last - first)
-            results = _every(results, 3 + axis, offset + first * stride, last - first, stride)
-        else:
-            results += torch.einsum("bgihw,gio->bgohw", given, taps[:, :, :, row, column])
-    return y.flatten(1, 2)
 
 
 def _transposed_axis(window: Window, axis: int, size: int, before: int, wanted: int) -> TransposedAxis:
@@ -415,7 +327,7 @@ def _fold_windows(
             (*x.shape[:dim], before + size + max(after, 0), *x.shape[dim + 1 :]), identity, dtype=dtype, device=x.device
         )
         wide.narrow(dim, before, size).copy_(x)
-        return _every(reduced_runs(wide, dim, kernel, fold.combine), dim, 0, count, stride).contiguous()
+        return every(reduced_runs(wide, dim, kernel, fold.combine), dim, 0, count, stride).contiguous()
     if kernel > size:
         y = torch.full(shape, identity, dtype=dtype, device=x.device)
         for position, start in enumerate(range(-before, count * stride - before, stride)):
@@ -429,7 +341,7 @@ def _fold_windows(
         # The windows whose element at this offset is a pixel.
         first, stop = max(0, -(offset // stride)), min(count, -((offset - size) // stride))
         if first < stop:
-            parts.append((first, stop, _every(x, dim, first * stride + offset, stop - first, stride)))
+            parts.append((first, stop, every(x, dim, first * stride + offset, stop - first, stride)))
     # An element that all windows have comes first, so that it sets all results.
     parts.sort(key=lambda part: part[0] - part[1])
     if parts and parts[0][1] - parts[0][0] == count:
@@ -441,11 +353,6 @@ def _fold_windows(
         results = y.narrow(dim, first, stop - first)
         fold.combine(results, part, out=results)
     return y
-
-
-def _every(x: torch.Tensor, dim: int, start: int, count: int, step: int) -> torch.Tensor:
-    """Return `count` entries of a dimension, from `start` on, `step` apart."""
-    return x[(slice(None),) * dim + (slice(start, start + (count - 1) * step + 1, step),)]
 
 
 def _counts(call: Call, window: Window, like: torch.Tensor) -> torch.Tensor | int:
