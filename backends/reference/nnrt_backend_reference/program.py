@@ -36,9 +36,6 @@ def _empty(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
     return tuple(np.empty(spec.shape, spec.numpy_dtype) for spec in call.outputs)
 
 
-LIBRARY = Library(KERNELS, Call, real_kernel, _empty, np.asarray)
-
-
 class Program(OpenGraphModel[RunSteps]):
     """Program that runs a graph node by node. A run shares no state with others, so runs may be concurrent.
 
@@ -66,7 +63,8 @@ class Program(OpenGraphModel[RunSteps]):
         """
         self._graph = graph
         self._run_bytes = run_bytes
-        self._maker = StepMaker(graph, max_tensor_bytes, LIBRARY)
+        library = Library(KERNELS, Call, real_kernel, _empty, np.asarray)
+        self._maker = StepMaker(graph, max_tensor_bytes, library)
         kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
         super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=kinds)
         if self.varies:
