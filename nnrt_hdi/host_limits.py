@@ -78,8 +78,13 @@ def core_limit(process: Path = _PROC) -> CoreLimit:
     return min(limits)
 
 
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _affinity() -> CoreLimit:
-    if hasattr(os, "sched_getaffinity") and (count := len(os.sched_getaffinity(0))) < (os.cpu_count() or 1):
+    if (count := processors()) < (os.cpu_count() or 1):
         return CoreLimit(count, "its affinity (taskset -p)")
     return CoreLimit(os.cpu_count() or 1, "the machine's cores")
 

@@ -4,12 +4,13 @@ import hashlib
 import mmap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from nnrt_hdi.errors import InvalidFile
 
+MappingT = TypeVar("MappingT", bound=mmap.mmap)
 # Bytes of a mapped file that are digested at a time.
 _PIECE_BYTES = 8 << 20
 
@@ -31,7 +32,12 @@ def drop_pages(buffers: Iterable[Any]) -> None:
 
 def mapped_file_of(data: Any) -> MappedFile | None:
     """Return the mapped file that a buffer is a part of, or None."""
-    while data is not None and not isinstance(data, MappedFile):
+    return mapping_of(data, MappedFile)
+
+
+def mapping_of(data: Any, kind: type[MappingT]) -> MappingT | None:
+    """Return the mapping of this kind that a buffer is a part of, or None."""
+    while data is not None and not isinstance(data, kind):
         data = data.obj if isinstance(data, memoryview) else getattr(data, "base", None)
     return data
 

@@ -6,26 +6,34 @@ Step when the run reaches the node.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import NnrtError, too_much
 from nnrt_hdi.graph import Graph, Node
+from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops import OPERATORS, KnownTensors
 from nnrt_hdi.ops.inference import complete_specs
 from nnrt_hdi.ops.operands import MAX_SHAPE_VALUES
 from nnrt_hdi.ops.quantized import RealView
+from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec, format_shape
 
 # The approximate size of a step.
 STEP_BYTES = 1024
+# The most nodes whose steps a model keeps, of all kinds of inputs together. One kind is kept in any case.
+KEPT_NODES = 1 << 14
+# The least memory that a result may not keep as a small view of it, for that memory counts as freed.
+LARGE_BYTES = 1 << 20
 # The most bytes of results that are folded: of a tensor, and of all of a kind.
 FOLDED_BYTES, ALL_FOLDED_BYTES = 1 << 14, 1 << 16
 # Nodes that need only the shapes of their operands, and nodes that are there for their errors.
@@ -137,14 +145,44 @@ class Folded(NamedTuple):
     makes_bytes: int
 
 
+class _Thread(threading.local):
+    check: Callable[[], None] | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def stoppable(check: Callable[[], None]) -> Iterator[None]:
+    """Make `check_stop` call `check` in this thread while the block runs."""
+    _thread.check = check
+    try:
+        yield
+    finally:
+        _thread.check = None
+
+
+def check_stop() -> None:
+    """Raise the error that ends the run, if it was cancelled or its deadline has passed. Long kernels call this."""
+    if _thread.check is not None:
+        _thread.check()
+
+
+def refuse_results(step: Step, live_bytes: int, most_bytes: int) -> NoReturn:
+    """Raise the error for a step whose results are too large, before the kernel computes them."""
+    with_outputs = ", ".join(map(str, step.call.outputs))
+    raise too_much(f"with {with_outputs} the run holds {live_bytes} bytes at a time", most_bytes, "--run-bytes")
+
+
 class StepMaker:
-    """Maker of the steps of a graph's runs."""
+    """Maker of the steps of a graph's runs. `most_kinds` is how many kinds of runs a model keeps steps for."""
 
     def __init__(self, graph: Graph, max_tensor_bytes: int, library: Library) -> None:
         """Prepare what all steps of a node share. The caller has inferred the graph's shapes."""
         self._graph = graph
         self._library = library
         self._max_tensor_bytes = max_tensor_bytes
+        self.most_kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
         given = {*graph.inputs, *graph.constants}
         self._nodes = {
             index: _NodeTemplate(
@@ -201,6 +239,21 @@ class StepMaker:
         made = self._step(step.node, specs)
         step.latest = operands, made
         return made
+
+    def timed(
+        self,
+        steps: Iterable[Step | OpenStep],
+        times: list[OperatorTime],
+        wait: Callable[[], object] = lambda: None,
+    ) -> Iterator[Step | OpenStep]:
+        """Yield the steps; time each until the next is requested, and `wait` has waited for the device."""
+        began_ns = time.perf_counter_ns()
+        for step in steps:
+            step_began_ns = time.perf_counter_ns()
+            yield step
+            wait()
+            node, took_ns = self._graph.nodes[step.node], time.perf_counter_ns() - step_began_ns
+            times.append(OperatorTime(node.name, node.type.name, step_began_ns - began_ns, took_ns))
 
     def fold(
         self, run: RunSteps, constants: Sequence[Value], compute: Callable[[Step, Sequence[Value]], Sequence[Value]]

@@ -1,6 +1,5 @@
 """Comparison of a device with ONNX Runtime in this process: both run the same ONNX file in alternating rounds."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from nnrt_client.cli.printing import step_bar
 from nnrt_client.model_session.real_onnxruntime import require_onnxruntime
 from nnrt_client.tensors.frozen import frozen_array, require_known
 from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.host_limits import processors
 from nnrt_hdi.tensor import Array
 
 _ROUNDS = 11
@@ -64,7 +64,7 @@ class Baseline:
             InvalidParameter: a constant doesn't fit its input.
         """
         onnxruntime = require_onnxruntime("--baseline measures the model")
-        self.threads = threads or _processors()
+        self.threads = threads or processors()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -142,7 +142,3 @@ def _dtype(type_: str) -> np.dtype[Any]:
     """Return the NumPy dtype of an ONNX Runtime type such as `tensor(int64)`."""
     name = type_.removeprefix("tensor(").removesuffix(")")
     return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

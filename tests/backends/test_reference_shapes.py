@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from loaded import loaded
-from nnrt_backend_reference.program import KEPT_NODES, Program
+from nnrt_backend_reference.program import Program
 from numpy.typing import NDArray
 
 from nnrt_client import Compilation, Executor, Model, OperationFailed, OperationType, Runtime
@@ -18,7 +18,7 @@ from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
 from nnrt_hdi.graph import Constant, Graph, Node
 from nnrt_hdi.ops import inferred_graph, run_sizes
-from nnrt_hdi.steps import STEP_BYTES
+from nnrt_hdi.steps import KEPT_NODES, STEP_BYTES
 from nnrt_hdi.tensor import TensorSpec
 
 AnyArray = NDArray[Any]
@@ -80,7 +80,7 @@ def test_many_shapes_in_turn() -> None:
 
 @pytest.mark.parametrize("kept", [1, 2, run_sizes.MOST_REMEMBERED])
 def test_many_threads_with_shapes_of_their_own(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnrt_backend_reference.program.MOST_REMEMBERED", kept)
+    monkeypatch.setattr("nnrt_hdi.steps.MOST_REMEMBERED", kept)
     model = prepare(chain(4))
 
     def turns(first: int) -> bool:

@@ -90,7 +90,7 @@ def kernel(
 def function(
     right_one: Callable[..., Any], *node_types: NodeType, levels: tuple[str, ...] = (), left_open: str = ""
 ) -> Callable[[FunctionT], FunctionT]:
-    """Register a defect that replaces a function of the reference backend in all its modules.
+    """Register a defect that replaces a function of the reference backend, or of the operators, in all their modules.
 
     Nodes of `node_types` need the function.
     """
@@ -142,5 +142,6 @@ def _modules_that_know(function: Callable[..., Any]) -> list[ModuleType]:
     return [
         module
         for name, module in sys.modules.items()
-        if name.startswith("nnrt_backend_reference") and vars(module).get(function.__name__) is function
+        if name.startswith(("nnrt_backend_reference", "nnrt_hdi.ops."))
+        and vars(module).get(function.__name__) is function
     ]

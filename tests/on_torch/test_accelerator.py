@@ -21,6 +21,7 @@ from nnrt_hdi.device_buffers import DeviceRegion
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.host_limits import processors
 from nnrt_hdi.tensor import Array
 
 pytest.importorskip("torch", reason="needs torch: `make test-torch` has it")
@@ -28,7 +29,7 @@ pytest.importorskip("torch", reason="needs torch: `make test-torch` has it")
 import torch
 from nnrt_backend_torch.accelerator import AcceleratorBackend
 from nnrt_backend_torch.backend import TorchBackend
-from nnrt_backend_torch.options import Options, processors
+from nnrt_backend_torch.options import Options
 from nnrt_backend_torch.pinning import Pinning
 from nnrt_backend_torch.stream import NativeStream, Stream
 
@@ -150,7 +151,7 @@ def test_checks_of_elements_are_made_when_the_run_ends(backend: AcceleratorBacke
     ids=["a fault that stays", "no memory", "another error"],
 )
 def test_a_run_that_fails_on_the_device(error: Exception, fault: str, kind: type[Exception]) -> None:
-    """It ends with the error. A fault of the driver is the device's."""
+    """The run ends with the error. After a fault of the driver, the stream has that fault."""
     stream, ends = Stream("cpu"), SimpleQueue[RunEnd]()
 
     def collect() -> list[Array]:
@@ -189,7 +190,7 @@ class SimulatedStream(NativeStream):
 
 
 def test_a_run_on_an_accelerator_ends_after_its_event() -> None:
-    """Its work is given at once, on the stream, and its outputs are collected when the device has done it."""
+    """The stream gives the device the work at once, and collects the outputs when the device has done it."""
     native = SimulatedStream()
     stream, ends, steps = Stream("simulated", native), SimpleQueue[RunEnd](), list[str]()
 

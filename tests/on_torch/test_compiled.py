@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs torch: `make test-torch` has it")
 
 @pytest.mark.slow
 def test_a_compiled_model_gives_the_same(start_daemon: StartDaemon) -> None:
-    """It is compiled for each kind of run, and says what is wrong with an index as other models do."""
+    """Torch compiles the model once for each kind of run. A wrong index gives the error that other models give."""
     daemon = start_daemon("--backend", "torch", "--option", "compile=yes")
     model = Model()
     x = model.input((-1,), name="x")

@@ -1,6 +1,5 @@
 """Backend of one device that ONNX Runtime computes on."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from nnrt_hdi.backend import Backend, BackendSkipped, Capabilities, DeviceInfo, 
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 from nnrt_hdi.forking import CAN_FORK
 from nnrt_hdi.graph import Graph
+from nnrt_hdi.host_limits import processors
 from nnrt_hdi.ops import inferred_graph, require_fits
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.part import Part
@@ -43,7 +43,7 @@ class OnnxRuntimeBackend(Backend):
         if device.is_cpu:
             self.isolates = "none"
             # One run more than there are processors for: it computes while the tensors of another are copied.
-            self.concurrent_runs = _processors() // device.threads + 1
+            self.concurrent_runs = processors() // device.threads + 1
         self._kernels = Kernels(device.providers(), device.integers, computes_float16=not device.is_cpu)
         self._support = node_support(device, self._kernels)
         self._deadlines = Deadlines()
@@ -155,15 +155,10 @@ def create(options: Mapping[str, str]) -> OnnxRuntimeBackend:
     provider = options.get("provider", "cpu")
     if provider not in PROVIDERS:
         raise InvalidParameter(f"there is no provider {provider!r}; present: {', '.join(present_providers())}")
-    threads = _number(options, "threads", _processors(), least=1)
+    threads = _number(options, "threads", processors(), least=1)
     return OnnxRuntimeBackend(
         ProviderDevice(provider, _number(options, "device_index", 0), threads), options.get("name", "")
     )
-
-
-def _processors() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int = 0) -> int:

@@ -1,34 +1,38 @@
 """Graph prepared to run: its nodes in order, each with its kernel and the kernel's arguments."""
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call
-from nnrt_backend_reference.kernels.pieces import BUFFER, set_stop_check
+from nnrt_backend_reference.kernels.pieces import BUFFER
 from nnrt_backend_reference.quantized import real_kernel
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import NodeType
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory, too_much
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.files.exported_graph import export_parts
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_model import OpenGraphModel
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops.in_place import in_place
-from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
 from nnrt_hdi.part import Part
-from nnrt_hdi.steps import STEP_BYTES, Library, OpenStep, RunSteps, Step, StepMaker
+from nnrt_hdi.steps import (
+    LARGE_BYTES,
+    STEP_BYTES,
+    Library,
+    OpenStep,
+    RunSteps,
+    Step,
+    StepMaker,
+    refuse_results,
+    stoppable,
+)
 from nnrt_hdi.tensor import Array, format_shape
 
 # What the exports of this backend are.
 KIND = "reference program"
-# The most nodes whose steps a model keeps, of all kinds of inputs together. One kind is kept in any case.
-KEPT_NODES = 1 << 14
-# The least memory that a small view may not keep.
-LARGE_BYTES = 1 << 20
 
 
 def _empty(call: Call, *_: AnyArray) -> tuple[AnyArray, ...]:
@@ -65,10 +69,9 @@ class Program(OpenGraphModel[RunSteps]):
         self._run_bytes = run_bytes
         library = Library(KERNELS, Call, real_kernel, _empty, np.asarray)
         self._maker = StepMaker(graph, max_tensor_bytes, library)
-        kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
-        super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=kinds)
+        super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=self._maker.most_kinds)
         if self.varies:
-            self.kept_bytes += kinds * len(graph.nodes) * STEP_BYTES
+            self.kept_bytes += self._maker.most_kinds * len(graph.nodes) * STEP_BYTES
         self._enable_float16 = enable_float16
         self._shapes = {node.inputs[0] for node in graph.nodes if node.type is NodeType.CONSTANT_OF_SHAPE}
         self._constants: list[AnyArray | None] = [None] * len(graph.tensors)
@@ -88,16 +91,7 @@ class Program(OpenGraphModel[RunSteps]):
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> tuple[list[Array], list[OperatorTime]]:
         kind, times = self.prepared(inputs), list[OperatorTime]()
-        return self._run(kind, self._timed(kind.steps, times), inputs, cancellation, outputs), times
-
-    def _timed(self, steps: Iterable[Step | OpenStep], times: list[OperatorTime]) -> Iterator[Step | OpenStep]:
-        """Yield the steps, and time each until the next is requested."""
-        began_ns = time.perf_counter_ns()
-        for step in steps:
-            step_began_ns = time.perf_counter_ns()
-            yield step
-            node, took_ns = self._graph.nodes[step.node], time.perf_counter_ns() - step_began_ns
-            times.append(OperatorTime(node.name, node.type.name, step_began_ns - began_ns, took_ns))
+        return self._run(kind, self._maker.timed(kind.steps, times), inputs, cancellation, outputs), times
 
     def _run(
         self,
@@ -113,7 +107,7 @@ class Program(OpenGraphModel[RunSteps]):
             values[index] = _read_only(self._rounded(index, array))
         check, rounds, live_bytes, most_bytes = cancellation.check, self._enable_float16, 0, self._run_bytes
         # Overflow and invalid operations have results (infinity and NaN), and need no warnings.
-        with np.errstate(all="ignore"), set_stop_check(check):
+        with np.errstate(all="ignore"), stoppable(check):
             np.setbufsize(BUFFER)  # Until np.errstate ends.
             for next_step in steps:
                 check()
@@ -121,7 +115,7 @@ class Program(OpenGraphModel[RunSteps]):
                     step = self._maker.bind(next_step, values, specs) if isinstance(next_step, OpenStep) else next_step
                     live_bytes += step.makes_bytes
                     if live_bytes > most_bytes:
-                        _refuse(step, live_bytes, most_bytes)
+                        refuse_results(step, live_bytes, most_bytes)
                     computed: Any = step.kernel(step.call, *step.operands_in(values))
                 except NnrtError as error:
                     raise error.at(self._graph.place(next_step.node)) from error
@@ -172,12 +166,6 @@ class Program(OpenGraphModel[RunSteps]):
             given_away.add(id(_owner(array)))
             outputs.append(array)
         return outputs
-
-
-def _refuse(step: Step, live_bytes: int, most_bytes: int) -> NoReturn:
-    """Raise the error for a step whose results are too large, before the kernel computes them."""
-    with_outputs = ", ".join(map(str, step.call.outputs))
-    raise too_much(f"with {with_outputs} the run holds {live_bytes} bytes at a time", most_bytes, "--run-bytes")
 
 
 def _read_only(array: Array) -> AnyArray:

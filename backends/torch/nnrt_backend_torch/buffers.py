@@ -2,7 +2,7 @@
 
 import torch
 
-from nnrt_backend_torch.errors import out_of_memory
+from nnrt_backend_torch.errors import typed
 from nnrt_backend_torch.kernels.kernel import DTYPES
 from nnrt_backend_torch.stream import Stream
 from nnrt_hdi.device_buffers import DeviceBuffer, DeviceRegion
@@ -20,9 +20,7 @@ class TorchBuffer(DeviceBuffer):
             with stream.current():
                 self._bytes = torch.zeros(size_bytes, dtype=torch.uint8, device=device)
         except RuntimeError as error:
-            if (typed := out_of_memory(error)) is not None:
-                raise typed from error
-            raise
+            raise typed(error) from error
 
     def read(self, offset: int, target: memoryview) -> None:
         with self._stream.current():

@@ -8,6 +8,14 @@ from nnrt_hdi.errors import OutOfMemory
 _NO_MEMORY = ("can't allocate memory", "not enough memory")
 
 
+def typed(error: BaseException) -> OutOfMemory:
+    """Return what `out_of_memory` returns; raise an error that says something else."""
+    found = out_of_memory(error)
+    if found is None:
+        raise error
+    return found
+
+
 def out_of_memory(error: BaseException) -> OutOfMemory | None:
     """Return OutOfMemory for an error of torch that says so, after the cache of the device's allocator is given back.
 

@@ -1,10 +1,9 @@
 """Graph prepared to run with torch: its nodes in order, each with its kernel and the kernel's arguments."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,35 +11,40 @@ import torch
 from nnrt_backend_torch.buffers import tensor_in
 from nnrt_backend_torch.compiling import Compute, compiled
 from nnrt_backend_torch.device import TorchDevice
-from nnrt_backend_torch.errors import out_of_memory
+from nnrt_backend_torch.errors import typed
 from nnrt_backend_torch.kernels import KERNELS
-from nnrt_backend_torch.kernels.checks import Check, made_later
+from nnrt_backend_torch.kernels.checks import Check, found_by, made_later
 from nnrt_backend_torch.kernels.kernel import DTYPES, ON_HOST, Call
-from nnrt_backend_torch.kernels.pieces import stoppable
 from nnrt_backend_torch.quantized import real_kernel
 from nnrt_backend_torch.stream import Collect
 from nnrt_hdi.backend import Cancellation, RunEnd, StartableModel, ended
 from nnrt_hdi.device_buffers import DeviceRegion
 from nnrt_hdi.enums import NodeType
-from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, too_much
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.files.exported_graph import export_parts
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_model import OpenGraphModel
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops import KnownTensors
 from nnrt_hdi.ops.in_place import in_place
-from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
 from nnrt_hdi.part import Part
-from nnrt_hdi.steps import ALL_FOLDED_BYTES, STEP_BYTES, Folded, Library, OpenStep, Step, StepMaker
+from nnrt_hdi.steps import (
+    ALL_FOLDED_BYTES,
+    LARGE_BYTES,
+    STEP_BYTES,
+    Folded,
+    Library,
+    OpenStep,
+    Step,
+    StepMaker,
+    refuse_results,
+    stoppable,
+)
 from nnrt_hdi.tensor import Array, format_shape, writable_view
 
 # What the exports of this backend are.
 KIND = "torch program"
-# The most nodes whose steps a model keeps, of all kinds of inputs together. One kind is kept in any case.
-KEPT_NODES = 1 << 14
 HOST = torch.device("cpu")
-# The least memory that a small view may not keep.
-LARGE_BYTES = 1 << 20
 
 Tensors = list[torch.Tensor | None]
 
@@ -58,9 +62,8 @@ def _elements(tensor: torch.Tensor) -> Array:
 class RunKind(NamedTuple):
     """Steps of all runs of one kind, and one function in their place, if that was compiled.
 
-    `kept` are the addresses of tensors that outputs must not share.
-
-    The function returns the outputs, and a tensor of what `Check`s found, if there are any.
+    `kept` are the addresses of tensors that outputs must not share. The function returns the outputs and, if kernels
+    check elements, what `found_by` returns.
     """
 
     folded: Folded
@@ -108,7 +111,6 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         self._run_bytes = run_bytes
         library = Library(KERNELS, partial(Call, device=self._device), real_kernel, _empty, _elements)
         self._maker = StepMaker(graph, max_tensor_bytes, library)
-        kinds = max(1, min(KEPT_NODES // max(len(graph.nodes), 1), MOST_REMEMBERED))
         self._compiles = device.compiles
         self._enable_float16 = enable_float16
         self._shapes = {node.inputs[0] for node in graph.nodes if node.type is NodeType.CONSTANT_OF_SHAPE}
@@ -121,9 +123,9 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
                     raise InvalidParameter("its data is not here", place=graph.tensor_place(index))
                 place = HOST if index in only_read else self._device
                 self._constants[index] = self._constant(index, constant.data, place)
-        super().__init__(graph, max_tensor_bytes, self._kind, most_kinds=kinds)
+        super().__init__(graph, max_tensor_bytes, self._kind, most_kinds=self._maker.most_kinds)
         if self.varies:
-            self.kept_bytes += kinds * (len(graph.nodes) * STEP_BYTES + ALL_FOLDED_BYTES)
+            self.kept_bytes += self._maker.most_kinds * (len(graph.nodes) * STEP_BYTES + ALL_FOLDED_BYTES)
         self.reads_in_place = in_place(graph).inputs
 
     def start(
@@ -140,7 +142,14 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> tuple[list[Array], list[OperatorTime]]:
         kind, times = self.prepared(inputs, cancellation), list[OperatorTime]()
-        compute = partial(self._begun, kind, self._timed(kind.folded.run.steps, times), inputs, cancellation, outputs)
+        compute = partial(
+            self._begun,
+            kind,
+            self._maker.timed(kind.folded.run.steps, times, self._stream.synchronize),
+            inputs,
+            cancellation,
+            outputs,
+        )
         return ended(partial(self._stream.enqueue, compute), cancellation), times
 
     def export(self) -> Sequence[Part]:
@@ -162,7 +171,8 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
             checks = list[Check]()
             with made_later(checks):
                 results = self._computed(folded, steps, inputs, Cancellation(), checks, [])
-            return [*results, torch.stack([check.is_wrong for check in checks])] if checks else results
+            found = found_by(checks)
+            return results if found is None else [*results, found]
 
         with self._stream.current():
             examples = [
@@ -179,7 +189,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         cancellation: Cancellation,
         outputs: Sequence[Array | None],
     ) -> Collect:
-        """Give the device the work of a run, and return the function that gives its outputs afterwards.
+        """Start a run on the device, and return a function that collects its outputs when the device has computed them.
 
         `steps` are those of the kind, or None for the fastest way.
         """
@@ -195,7 +205,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
             else:
                 steps = steps or kind.folded.run.steps
                 results = self._computed(kind.folded, steps, given, cancellation, checks, nodes)
-                found = torch.stack([check.is_wrong for check in checks]) if checks else None
+                found = found_by(checks)
             regions = outputs or [None] * len(results)
             # No output shares memory with these, or with another output.
             taken = {*kind.kept, *map(_memory, given)}
@@ -240,13 +250,13 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
                 step = self._maker.bind(next_step, values, specs) if isinstance(next_step, OpenStep) else next_step
                 live_bytes += step.makes_bytes
                 if live_bytes > most_bytes:
-                    _refuse(step, live_bytes, most_bytes)
+                    refuse_results(step, live_bytes, most_bytes)
                 for (index, _, _), result in zip(step.results, self._results(step, values), strict=True):
                     values[index] = result
             except NnrtError as error:
                 raise error.at(self._graph.place(next_step.node)) from error
             except (MemoryError, RuntimeError) as error:
-                raise _typed(error).at(self._graph.place(next_step.node)) from error
+                raise typed(error).at(self._graph.place(next_step.node)) from error
             if len(checks) > len(nodes):
                 nodes += [step.node] * (len(checks) - len(nodes))
             for index in step.last_uses:
@@ -273,16 +283,6 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
             results.append(result)
         return results
 
-    def _timed(self, steps: Iterable[Step | OpenStep], times: list[OperatorTime]) -> Iterator[Step | OpenStep]:
-        """Yield the steps, and time each until the next is requested and the device has computed it."""
-        began_ns = time.perf_counter_ns()
-        for step in steps:
-            step_began_ns = time.perf_counter_ns()
-            yield step
-            self._stream.synchronize()
-            node, took_ns = self._graph.nodes[step.node], time.perf_counter_ns() - step_began_ns
-            times.append(OperatorTime(node.name, node.type.name, step_began_ns - began_ns, took_ns))
-
     def _copied(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Let the device copy a tensor to new memory of the host; return where it will be."""
         copy = torch.empty(tensor.shape, dtype=dtype or tensor.dtype, pin_memory=self._device.type == "cuda")
@@ -297,7 +297,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         try:
             return tensor_of(array).to(device)
         except (MemoryError, RuntimeError) as error:
-            raise _typed(error).at(self._graph.tensor_place(index)) from error
+            raise typed(error).at(self._graph.tensor_place(index)) from error
 
     def _stored_type(self, index: int) -> torch.dtype:
         """Return the type that a tensor of the graph has on the device."""
@@ -315,7 +315,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
             # An accelerator converts it there.
             return tensor_of(array).to(self._device, non_blocking=True).to(self._stored_as[index])
         except (MemoryError, RuntimeError) as error:
-            raise _typed(error).at(self._graph.tensor_place(index)) from error
+            raise typed(error).at(self._graph.tensor_place(index)) from error
 
     def _sent(self, index: int, result: torch.Tensor, region: Array | None, taken: set[int]) -> torch.Tensor | Array:
         """Let the device write an output to its region, or to new memory of the host; return where it will be."""
@@ -336,7 +336,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
             if _memory(owned) in taken or owned.untyped_storage().nbytes() > 2 * owned.nbytes:
                 owned = owned.clone()
         except (MemoryError, RuntimeError) as error:
-            raise _typed(error).at(self._graph.tensor_place(index)) from error
+            raise typed(error).at(self._graph.tensor_place(index)) from error
         taken.add(_memory(owned))
         return owned
 
@@ -360,17 +360,3 @@ def _only_read_on_host(graph: Graph) -> set[int]:
         for position, index in enumerate(node.inputs):
             (on_host if position in positions else elsewhere).add(index)
     return on_host - elsewhere
-
-
-def _typed(error: BaseException) -> NnrtError:
-    """Return OutOfMemory for an error of torch that says so; raise any other, which is a fault of the device."""
-    typed = out_of_memory(error)
-    if typed is None:
-        raise error
-    return typed
-
-
-def _refuse(step: Step, live_bytes: int, most_bytes: int) -> NoReturn:
-    """Raise the error for a step whose results are too large, before the kernel computes them."""
-    with_outputs = ", ".join(map(str, step.call.outputs))
-    raise too_much(f"with {with_outputs} the run holds {live_bytes} bytes at a time", most_bytes, "--run-bytes")

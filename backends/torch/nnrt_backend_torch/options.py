@@ -1,6 +1,5 @@
 """Options of the backend."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -8,6 +7,7 @@ import torch
 
 from nnrt_hdi.backend import BackendSkipped
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.host_limits import processors
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,6 @@ def read_options(given: Mapping[str, str]) -> Options:
     device = _device(given.get("device", "cpu"))
     switches = {name: _is_on(given, name) for name in ("tf32", "pinning", "compile")}
     return Options(device, int(threads), **switches, name=given.get("name", ""))
-
-
-def processors() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def present_devices() -> list[torch.device]:

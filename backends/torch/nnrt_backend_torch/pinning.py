@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from nnrt_hdi.mapped_files import mapping_of
 from nnrt_hdi.tensor import Array
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Pinning:
         """Register the memory in which a large array lies, if that is mapped and isn't registered yet."""
         if array.nbytes < _LEAST_BYTES:
             return
-        mapping = _mapping_of(array)
+        mapping = mapping_of(array, mmap.mmap)
         if mapping is None or id(mapping) in self._known:
             return
         memory = np.frombuffer(mapping, np.uint8)
@@ -64,11 +65,3 @@ def cuda_register(address: int, size_bytes: int) -> Callable[[], object]:
     runtime = torch.cuda.cudart()
     torch.cuda.check_error(int(runtime.cudaHostRegister(address, size_bytes, 0)))
     return lambda: runtime.cudaHostUnregister(address)
-
-
-def _mapping_of(array: Array) -> mmap.mmap | None:
-    """Return the mapping in which an array lies; None if it lies elsewhere."""
-    base: object = array
-    while isinstance(base, np.ndarray | memoryview):
-        base = base.base if isinstance(base, np.ndarray) else base.obj
-    return base if isinstance(base, mmap.mmap) else None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nnrt_backend_torch.errors import out_of_memory
+from nnrt_backend_torch.errors import out_of_memory, typed
 from nnrt_hdi.backend import RunEnd
 from nnrt_hdi.tensor import Array
 
@@ -96,9 +96,7 @@ class Stream:
         except BaseException as error:
             self._note_fault(error)
             self.synchronize()  # Until then it may read the run's inputs.
-            if (typed := out_of_memory(error)) is not None:
-                raise typed from error
-            raise
+            raise typed(error) from error
         self._enqueued.put(_Enqueued(event, collect, on_end))
 
     def current(self) -> AbstractContextManager[Any]:

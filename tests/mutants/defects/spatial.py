@@ -3,12 +3,13 @@
 from typing import Any
 
 import numpy as np
-from nnrt_backend_reference.kernels import boxes, spatial
+from nnrt_backend_reference.kernels import boxes
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel
 
 from mutants.defect import function, kernel, with_attrs
 from mutants.defects.arrays import height_and_width
 from nnrt_hdi.enums import CoordinateTransformMode, NearestMode, NodeType
+from nnrt_hdi.ops import resizing
 
 RESIZE, DETECTION = NodeType.RESIZE, NodeType.DETECTION_POST_PROCESS
 ASYMMETRIC, ALIGNED, HALF = (
@@ -69,7 +70,7 @@ def one_ratio_for_both_axes(right: Kernel, call: Call, x: AnyArray) -> Any:
     return right(call, y)
 
 
-@function(spatial._positions, RESIZE)
+@function(resizing.resize_positions, RESIZE)
 def positions_in_float32(right: Kernel, mode: CoordinateTransformMode, old: int, new: int) -> tuple[AnyArray, int]:
     """RESIZE computes positions in FLOAT32, which may end just below a pixel."""
     index = np.arange(new, dtype=np.float32)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nnrt_backend_reference.kernels.kernel import AnyArray
-from nnrt_backend_reference.kernels.pieces import check_stop
+from nnrt_hdi.steps import check_stop
 
 # Indices of the output's rows, the box and the class in each row, and the number of selected boxes.
 Found = tuple[AnyArray, AnyArray, AnyArray, int]

@@ -16,11 +16,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nnrt_backend_reference.kernels.activation import fused
 from nnrt_backend_reference.kernels.arithmetic import quotient
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, cast_all, kernel
-from nnrt_backend_reference.kernels.pieces import blocks, blocks_before, check_stop, elements_of_product, product
+from nnrt_backend_reference.kernels.pieces import blocks, blocks_before, elements_of_product, product
 from nnrt_backend_reference.kernels.reduction import accumulator, lowest
 from nnrt_hdi.enums import Format, NodeType
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.ops.convolution import Window, pooling_window
+from nnrt_hdi.steps import check_stop
 from nnrt_hdi.tensor import Shape
 
 # The largest matrix of windows that a convolution makes at once.

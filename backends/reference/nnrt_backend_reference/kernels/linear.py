@@ -6,9 +6,10 @@ import numpy as np
 
 from nnrt_backend_reference.kernels.activation import fused, sigmoid
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel
-from nnrt_backend_reference.kernels.pieces import check_stop, product
+from nnrt_backend_reference.kernels.pieces import product
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.linear import lstm_depth
+from nnrt_hdi.steps import check_stop
 
 
 @kernel(NodeType.FULL_CONNECTION)

@@ -2,13 +2,12 @@
 
 import itertools
 import math
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import numpy as np
 
 from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType
+from nnrt_hdi.steps import check_stop
 from nnrt_hdi.tensor import Shape
 
 # The arithmetic steps of about a tenth of a second, in plain loops...
@@ -20,29 +19,6 @@ CACHED = 1 << 18
 # The elements that numpy's ufuncs copy at a time when they cast. If rows are shorter, ufuncs also copy operands that
 # are broadcast along the rows. With numpy's default, 8192, rows of a thousand elements take twice as long.
 BUFFER = 1 << 10
-
-
-class _Thread(threading.local):
-    check: Callable[[], None] | None = None
-
-
-_thread = _Thread()
-
-
-@contextmanager
-def set_stop_check(check: Callable[[], None]) -> Iterator[None]:
-    """Make `check_stop` call `check` in this thread while the block runs."""
-    _thread.check = check
-    try:
-        yield
-    finally:
-        _thread.check = None
-
-
-def check_stop() -> None:
-    """Raise the error that ends the run, if it was cancelled or its deadline has passed."""
-    if _thread.check is not None:
-        _thread.check()
 
 
 def blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:

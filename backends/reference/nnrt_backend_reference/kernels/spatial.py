@@ -4,13 +4,12 @@ All compute in the order batch, height, width, channels; images in NCHW are tran
 nothing.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from nnrt_backend_reference.kernels import boxes
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call, cast_all, kernel, wider
-from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
+from nnrt_hdi.enums import Format, NodeType
+from nnrt_hdi.ops.resizing import resize_neighbours
 from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import Shape
 
@@ -26,68 +25,9 @@ def resize(call: Call, x: AnyArray) -> AnyArray:
     # Starts with the dimension that shrinks more or grows less, so that no intermediate image is larger than x or y.
     for axis in sorted((1, 2), key=lambda axis: sizes[axis] / image.shape[axis]):
         call.require_memory((MOST_NEIGHBOURS, sizes[axis]), WEIGHT)
-        sources, weights = _neighbours(call.attrs, image.shape[axis], sizes[axis])
+        sources, weights = resize_neighbours(call.attrs, image.shape[axis], sizes[axis])
         image = _weighted_sum(image, axis, sources, weights)
     return _in_format(call, image)
-
-
-def _neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[AnyArray, AnyArray]:
-    """Return for each new pixel along an axis the old ones that it reads, and their weights: both [neighbours, new].
-
-    Positions are exact fractions of integers.
-    """
-    above, below = _positions(attrs.coordinate_transform_mode, old, new)
-    first = above // below
-    if attrs.method is ResizeMethod.NEAREST:
-        return _nearest(attrs.nearest_mode, above, below)[None].clip(0, old - 1), np.ones((1, new))
-    rest = (above - first * below) / below
-    if attrs.method is ResizeMethod.LINEAR:
-        sources, weights = first + np.arange(2)[:, None], np.stack([1 - rest, rest])
-    else:
-        sources, weights = first + np.arange(-1, 3)[:, None], _cubic(rest, attrs.cubic_coeff)
-    if attrs.exclude_outside:
-        weights = np.where((sources >= 0) & (sources < old), weights, 0)
-        weights = weights / weights.sum(axis=0)
-    return sources.clip(0, old - 1), weights
-
-
-def _positions(mode: CoordinateTransformMode, old: int, new: int) -> tuple[AnyArray, int]:
-    """Return the positions of new pixels among the old ones, as numerators and one denominator."""
-    index = np.arange(new, dtype=np.int64)
-    if mode is CoordinateTransformMode.ASYMMETRIC:
-        return index * old, new
-    if new == 1:
-        return index, 1
-    if mode is CoordinateTransformMode.ALIGN_CORNERS:
-        return index * (old - 1), new - 1
-    return (2 * index + 1) * old - new, 2 * new
-
-
-def _nearest(mode: NearestMode, above: AnyArray, below: int) -> AnyArray:
-    """Round the fraction above / below to an integer."""
-    if mode is NearestMode.FLOOR:
-        return above // below
-    if mode is NearestMode.CEIL:
-        return -(-above // below)
-    if mode is NearestMode.ROUND_HALF_DOWN:
-        return -((below - 2 * above) // (2 * below))
-    # Inside an image, away from 0 (NORMAL) means up.
-    return (2 * above + below) // (2 * below)
-
-
-def _cubic(rest: AnyArray, a: float) -> AnyArray:
-    """Return the weights of the neighbours at -1, 0, 1 and 2.
-
-    They are those of R. Keys, "Cubic convolution interpolation" (1981), equation 4.
-    """
-
-    def near(t: AnyArray) -> AnyArray:
-        return ((a + 2) * t - (a + 3)) * t * t + 1
-
-    def far(t: AnyArray) -> AnyArray:
-        return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-
-    return np.stack([far(1 + rest), near(rest), near(1 - rest), far(2 - rest)])
 
 
 def _weighted_sum(x: AnyArray, axis: int, sources: AnyArray, weights: AnyArray) -> AnyArray:

@@ -8,7 +8,8 @@ import torch
 from torch.nn import functional
 
 from nnrt_backend_torch.kernels.kernel import Call, cast_all, element, kernel, per_channel
-from nnrt_hdi.enums import ActivationType, NodeType
+from nnrt_hdi.enums import ActivationType, DataType, NodeType
+from nnrt_hdi.ops.operands import UNSIGNED_INTEGERS
 
 # G. Klambauer et al., "Self-Normalizing Neural Networks" (2017), with the digits of ONNX's Selu.
 SELU_ALPHA = 1.67326319217681884765625
@@ -42,6 +43,24 @@ def fused(x: torch.Tensor, activation_type: ActivationType) -> torch.Tensor:
     if activation_type is ActivationType.NO_ACTIVATION:
         return x
     return FUNCTIONS[activation_type](x, SimpleNamespace())
+
+
+def activated(call: Call, y: torch.Tensor) -> torch.Tensor:
+    """Apply the fused activation, if the node has one, to a new result, in its memory if possible.
+
+    An unsigned integer may be wider than the output; its highest bits are ignored. UINT64 comes as INT64.
+    """
+    activation_type = getattr(call.attrs, "activation_type", ActivationType.NO_ACTIVATION)
+    data_type = call.outputs[0].data_type
+    if activation_type is ActivationType.NO_ACTIVATION:
+        return y
+    if data_type not in UNSIGNED_INTEGERS:
+        return y.relu_() if activation_type is ActivationType.RELU else y.clamp_(0, 6)
+    if activation_type is ActivationType.RELU:
+        return y
+    if data_type is not DataType.UINT64:
+        y = y & ((1 << (call.outputs[0].numpy_dtype.itemsize * 8)) - 1)
+    return y.masked_fill((y < 0) | (y > 6), 6)
 
 
 def leaky_relu(x: torch.Tensor, slope: float) -> torch.Tensor:

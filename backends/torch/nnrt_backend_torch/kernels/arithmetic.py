@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import torch
 
-from nnrt_backend_torch.kernels.activation import fused
+from nnrt_backend_torch.kernels.activation import activated
 from nnrt_backend_torch.kernels.kernel import COMPUTED_IN, DTYPES, LOWEST, Call, Kernel, kernel, per_channel
-from nnrt_hdi.enums import ActivationType, DataType, EltwiseMode, NodeType
+from nnrt_hdi.enums import DataType, EltwiseMode, NodeType
 
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -38,12 +38,13 @@ def squared_difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a ^ b if a.dtype is torch.bool else torch.square(a - b)
 
 
-def quotient_uint64(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Compute a / b, rounded down, or 0 for b = 0.
+def quotient_uint64(a: torch.Tensor, b: torch.Tensor | int) -> torch.Tensor:
+    """Compute a / b of UINT64, given as INT64 of the same bits, rounded down; or 0 for b = 0.
 
     Half of a is an INT64. Divided by b and doubled, it is the quotient or 1 less.
     H. Warren, "Hacker's Delight" (2nd edition), section 9-3.
     """
+    b = a.new_full((), b) if isinstance(b, int) else b
     is_int64 = b > 0
     near = torch.where(is_int64, 2 * torch.div(_half(a), torch.where(is_int64, b, 1), rounding_mode="trunc"), 0)
     return torch.where(b == 0, 0, near + _is_least(b, a - near * b))
@@ -90,8 +91,7 @@ def _kernel_of(function: Function) -> Kernel:
     """Return the kernel that casts the operands to the result's type and applies a fused activation, if any."""
 
     def compute(call: Call, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        y = _combined(call, function, a, b)
-        return _activated(call, y, getattr(call.attrs, "activation_type", ActivationType.NO_ACTIVATION))
+        return activated(call, _combined(call, function, a, b))
 
     return compute
 
@@ -126,7 +126,7 @@ def scale(call: Call, x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) 
     """Compute y = f(x scale + bias); scale and bias are repeated over the later dimensions of x."""
     behind = (1,) * (x.ndim - call.attrs.axis % x.ndim - scale.ndim)
     scale, bias = (_cast(call, vector).reshape(vector.shape + behind) for vector in (scale, bias))
-    return _activated(call, torch.addcmul(bias, _cast(call, x), scale), call.attrs.activation_type)
+    return activated(call, torch.addcmul(bias, _cast(call, x), scale))
 
 
 @kernel(NodeType.BIAS_ADD)
@@ -151,15 +151,6 @@ def _wrapped(call: Call, x: torch.Tensor) -> torch.Tensor:
     """Convert numbers to the result's type, if it is unsigned and computed in another; leave others unchanged."""
     dtype = DTYPES[call.outputs[0].data_type]
     return x if dtype.is_floating_point or dtype not in COMPUTED_IN else x.to(dtype)
-
-
-def _activated(call: Call, y: torch.Tensor, activation_type: ActivationType) -> torch.Tensor:
-    """Apply a fused activation."""
-    if activation_type is ActivationType.NO_ACTIVATION:
-        return y
-    if call.outputs[0].data_type is DataType.UINT64:
-        return y if activation_type is ActivationType.RELU else torch.where((y < 0) | (y > 6), 6, y)
-    return fused(_cast(call, y), activation_type)
 
 
 def _signed(x: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from nnrt_backend_torch.kernels.pieces import check_stop
+from nnrt_hdi.steps import check_stop
 
 # The steps of a selection on an accelerator, until the host waits for it to learn whether boxes are left.
 STEPS_AT_ONCE = 64

@@ -5,7 +5,7 @@ within bounds, and its model looks at all checks together when the run ends. A C
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -42,6 +42,11 @@ def made_later(checks: list[Check]) -> Iterator[None]:
 def are_made_later() -> bool:
     """Return whether `require` only notes checks, so that the kernel must go on with wrong elements."""
     return _thread.later is not None
+
+
+def found_by(checks: Sequence[Check]) -> torch.Tensor | None:
+    """Return a tensor with what each check says, on the device; None if there are no checks."""
+    return torch.stack([check.is_wrong for check in checks]) if checks else None
 
 
 def require(is_wrong: torch.Tensor, error: Callable[[], NnrtError]) -> None:

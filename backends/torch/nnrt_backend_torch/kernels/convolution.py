@@ -12,14 +12,17 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, computable, in_order, kernel, unsigned_quotient
-from nnrt_backend_torch.kernels.linear import activated, factors
-from nnrt_backend_torch.kernels.pieces import check_stop, reduced_runs
+from nnrt_backend_torch.kernels.activation import activated
+from nnrt_backend_torch.kernels.arithmetic import quotient_uint64
+from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, computable, in_order, kernel
+from nnrt_backend_torch.kernels.linear import factors
+from nnrt_backend_torch.kernels.pieces import reduced_runs
 from nnrt_backend_torch.kernels.taps import WINDOWS_BYTES, double_conv2d, every, transposed_by_taps
 from nnrt_hdi.enums import DataType, Format, NodeType
 from nnrt_hdi.errors import OperationFailed
 from nnrt_hdi.ops.convolution import Window, pooling_window
 from nnrt_hdi.ops.operands import UNSIGNED_INTEGERS
+from nnrt_hdi.steps import check_stop
 from nnrt_hdi.tensor import NUMPY_DTYPES, TensorSpec
 
 # The largest stride, dilation and padding with which no position passes 32 bits.
@@ -128,7 +131,7 @@ def avg_pool(call: Call, x: torch.Tensor) -> torch.Tensor:
     if is_real:
         return activated(call, total.div_(counts))
     if call.inputs[0].data_type is DataType.UINT64:
-        return activated(call, unsigned_quotient(total, counts))
+        return activated(call, quotient_uint64(total, counts))
     return activated(call, torch.div(total, counts, rounding_mode="trunc"))
 
 

@@ -7,8 +7,8 @@ import torch
 from nnrt_backend_torch.kernels.kernel import DTYPES, LOWEST, Call, Kernel, computable, in_order, kernel, out_of_order
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.ops.elementwise import integer_bounds
+from nnrt_hdi.ops.operands import UNSIGNED_INTEGERS
 
-UNSIGNED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64)
 FUNCTIONS: dict[NodeType, Callable[[torch.Tensor], torch.Tensor]] = {
     NodeType.SQRT: torch.sqrt,
     NodeType.RSQRT: torch.rsqrt,
@@ -39,7 +39,7 @@ for _node_type, _function in FUNCTIONS.items():
 @kernel(NodeType.ABS)
 def absolute(call: Call, x: torch.Tensor) -> torch.Tensor:
     """Compute |x|."""
-    return x if call.inputs[0].data_type in UNSIGNED else x.to(call.dtype).abs()
+    return x if call.inputs[0].data_type in UNSIGNED_INTEGERS else x.to(call.dtype).abs()
 
 
 @kernel(NodeType.EXPFUSION)

@@ -41,7 +41,6 @@ __all__ = [
     "on_device",
     "out_of_order",
     "per_channel",
-    "unsigned_quotient",
 ]
 
 DTYPES: dict[DataType, torch.dtype] = {
@@ -123,13 +122,6 @@ def out_of_order(x: torch.Tensor) -> torch.Tensor:
 def bits(x: torch.Tensor) -> torch.Tensor:
     """View elements as a type with the same bits that torch moves by indices, and flips."""
     return x.view(_SAME_BITS.get(x.dtype, x.dtype))
-
-
-def unsigned_quotient(a: torch.Tensor, b: torch.Tensor | int) -> torch.Tensor:
-    """Divide UINT64, given as INT64 of the same bits, by numbers of 1 to 2^62."""
-    # Half of a number has no sign. Twice its quotient is right, or too small by 1.
-    y = torch.div((a >> 1) & ~LOWEST, b, rounding_mode="floor") << 1
-    return y + (a - y * b >= b)
 
 
 def element(value: float, dtype: torch.dtype) -> float:

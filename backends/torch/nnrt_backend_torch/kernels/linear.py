@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
+from nnrt_backend_torch.kernels.activation import activated
 from nnrt_backend_torch.kernels.kernel import Call, cast_all, kernel
-from nnrt_backend_torch.kernels.pieces import check_stop, product
-from nnrt_hdi.enums import ActivationType, DataType, NodeType
+from nnrt_backend_torch.kernels.pieces import product
+from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.linear import lstm_depth
-from nnrt_hdi.ops.operands import UNSIGNED_INTEGERS
+from nnrt_hdi.steps import check_stop
 
 # The bits of an integer's digit, and the longest sum of products of digits that FLOAT64 represents exactly.
 DIGIT_BITS, LONGEST_SUM = 16, 1 << 20
@@ -80,23 +81,6 @@ def factors(call: Call, *tensors: torch.Tensor) -> list[torch.Tensor]:
     if call.device.type != "cpu" and len(types) == 1 and all(tensor.dtype is torch.float16 for tensor in tensors):
         return list(tensors)
     return cast_all(call.dtype, *tensors)
-
-
-def activated(call: Call, y: torch.Tensor) -> torch.Tensor:
-    """Apply the fused activation to a new result, in its memory if possible.
-
-    An unsigned integer may be wider than the output; its highest bits are ignored. UINT64 comes as INT64.
-    """
-    activation_type, data_type = call.attrs.activation_type, call.outputs[0].data_type
-    if activation_type is ActivationType.NO_ACTIVATION:
-        return y
-    if data_type not in UNSIGNED_INTEGERS:
-        return y.relu_() if activation_type is ActivationType.RELU else y.clamp_(0, 6)
-    if activation_type is ActivationType.RELU:
-        return y
-    if data_type is not DataType.UINT64:
-        y = y & ((1 << (call.outputs[0].numpy_dtype.itemsize * 8)) - 1)
-    return y.masked_fill((y < 0) | (y > 6), 6)
 
 
 def integer_product(a: torch.Tensor, b: torch.Tensor, bits: int) -> torch.Tensor:

@@ -8,11 +8,12 @@ from torch.nn import functional
 from nnrt_backend_torch.kernels.activation import fused
 from nnrt_backend_torch.kernels.checks import are_made_later
 from nnrt_backend_torch.kernels.kernel import Call, kernel, per_channel
-from nnrt_backend_torch.kernels.pieces import check_stop, reduced_runs
+from nnrt_backend_torch.kernels.pieces import reduced_runs
 from nnrt_backend_torch.kernels.reduction import accumulator, sum_square
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.ops.normalization import instance_channel_axis
 from nnrt_hdi.ops.operands import named_axes
+from nnrt_hdi.steps import check_stop
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
 # Sums of the squares of smaller numbers are finite in FLOAT32, whatever fits in memory.

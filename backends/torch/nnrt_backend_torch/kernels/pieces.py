@@ -1,39 +1,16 @@
 """Splitting of work into pieces, between which a run can be stopped."""
 
 import itertools
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
+
+from nnrt_hdi.steps import check_stop
 
 # Products of integers in a piece: they are computed in plain loops.
 INTEGER_PRODUCTS = 1 << 28
 # Elements that operands of a product may have more when they are repeated for it, as torch does.
 REPEATED = 1 << 20
-
-
-class _Thread(threading.local):
-    check: Callable[[], None] | None = None
-
-
-_thread = _Thread()
-
-
-@contextmanager
-def stoppable(check: Callable[[], None]) -> Iterator[None]:
-    """Make `check_stop` call `check` in this thread while the block runs."""
-    _thread.check = check
-    try:
-        yield
-    finally:
-        _thread.check = None
-
-
-def check_stop() -> None:
-    """Raise the error that ends the run, if it was cancelled or its deadline has passed."""
-    if _thread.check is not None:
-        _thread.check()
 
 
 def reduced_runs(x: torch.Tensor, dim: int, size: int, combine: Callable[..., torch.Tensor]) -> torch.Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 
+from nnrt_backend_torch.kernels.arithmetic import quotient_uint64
 from nnrt_backend_torch.kernels.kernel import (
     Call,
     computable,
@@ -12,7 +13,6 @@ from nnrt_backend_torch.kernels.kernel import (
     kernel,
     numbers,
     out_of_order,
-    unsigned_quotient,
 )
 from nnrt_hdi.enums import NodeType, ReduceMode
 from nnrt_hdi.ops.reduction import reduced_axes, reduction_factor
@@ -50,7 +50,7 @@ def mean(x: torch.Tensor, axes: Shape) -> torch.Tensor:
     y, count = total(x, axes), math.prod([x.shape[axis] for axis in axes])
     if count == 0:
         return y
-    return unsigned_quotient(y, count) if x.dtype is torch.uint64 else torch.div(y, count, rounding_mode="trunc")
+    return quotient_uint64(y, count) if x.dtype is torch.uint64 else torch.div(y, count, rounding_mode="trunc")
 
 
 def largest(x: torch.Tensor, axes: Shape) -> torch.Tensor:

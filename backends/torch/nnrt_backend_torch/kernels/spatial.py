@@ -4,14 +4,14 @@ Most compute in the order batch, height, width, channels; images in NCHW are vie
 """
 
 import math
-from types import SimpleNamespace
 
 import torch
 from torch.nn import functional
 
 from nnrt_backend_torch.kernels import boxes
 from nnrt_backend_torch.kernels.kernel import Call, computable, kernel, on_device
-from nnrt_hdi.enums import CoordinateTransformMode, DataType, Format, NearestMode, NodeType, ResizeMethod
+from nnrt_hdi.enums import DataType, Format, NodeType, ResizeMethod
+from nnrt_hdi.ops.resizing import resize_neighbours
 from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import NUMPY_DTYPES, Shape
 
@@ -32,7 +32,9 @@ def resize(call: Call, x: torch.Tensor) -> torch.Tensor:
     # Starts with the dimension that shrinks more or grows less, so that no intermediate image is larger than x or y.
     for axis in sorted((1, 2), key=lambda axis: sizes[axis] / image.shape[axis]):
         call.require_memory((MOST_NEIGHBOURS, sizes[axis]), NUMPY_DTYPES[WEIGHT])
-        along.append((axis, *_neighbours(call.attrs, image.shape[axis], sizes[axis])))
+        # In memory of the host.
+        found = resize_neighbours(call.attrs, image.shape[axis], sizes[axis])
+        along.append((axis, *map(torch.from_numpy, found)))
     if call.attrs.method is ResizeMethod.NEAREST:
         is_small = max(image.numel(), math.prod(sizes)) < TORCHS_ELEMENTS
         if (
@@ -51,51 +53,6 @@ def resize(call: Call, x: torch.Tensor) -> torch.Tensor:
     return _in_format(call, image)
 
 
-def _neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return for each new pixel along an axis the old ones that it reads, and their weights: both [neighbours, new].
-
-    Positions are exact fractions of integers. They are computed in memory of the host.
-    """
-    above, below = _positions(attrs.coordinate_transform_mode, old, new)
-    first = above // below
-    if attrs.method is ResizeMethod.NEAREST:
-        sources = _nearest(attrs.nearest_mode, above, below)[None].clamp(0, old - 1)
-        return sources, torch.ones(sources.shape, dtype=torch.float64)
-    rest = (above - first * below).to(torch.float64) / below
-    if attrs.method is ResizeMethod.LINEAR:
-        sources, weights = first + torch.arange(2)[:, None], torch.stack([1 - rest, rest])
-    else:
-        sources, weights = first + torch.arange(-1, 3)[:, None], _cubic(rest, attrs.cubic_coeff)
-    if attrs.exclude_outside:
-        weights = torch.where((sources >= 0) & (sources < old), weights, 0.0)
-        weights = weights / weights.sum(dim=0)
-    return sources.clamp(0, old - 1), weights
-
-
-def _positions(mode: CoordinateTransformMode, old: int, new: int) -> tuple[torch.Tensor, int]:
-    """Return the positions of new pixels among the old ones, as numerators and one denominator."""
-    index = torch.arange(new)
-    if mode is CoordinateTransformMode.ASYMMETRIC:
-        return index * old, new
-    if new == 1:
-        return index, 1
-    if mode is CoordinateTransformMode.ALIGN_CORNERS:
-        return index * (old - 1), new - 1
-    return (2 * index + 1) * old - new, 2 * new
-
-
-def _nearest(mode: NearestMode, above: torch.Tensor, below: int) -> torch.Tensor:
-    """Round the fraction above / below to an integer."""
-    if mode is NearestMode.FLOOR:
-        return above // below
-    if mode is NearestMode.CEIL:
-        return -(-above // below)
-    if mode is NearestMode.ROUND_HALF_DOWN:
-        return -((below - 2 * above) // (2 * below))
-    # Inside an image, away from 0 (NORMAL) means up.
-    return (2 * above + below) // (2 * below)
-
-
 def _is_torchs_nearest(sources: torch.Tensor, old: int) -> bool:
     """Return whether torch's own nearest mode selects these pixels.
 
@@ -107,21 +64,6 @@ def _is_torchs_nearest(sources: torch.Tensor, old: int) -> bool:
     divisor = math.gcd(old, new)
     is_exact = (new // divisor).bit_count() == 1 and new * (old // divisor) < EXACT_INTEGERS
     return is_exact and torch.equal(sources, torch.arange(new) * old // new)
-
-
-def _cubic(rest: torch.Tensor, a: float) -> torch.Tensor:
-    """Return the weights of the neighbours at -1, 0, 1 and 2.
-
-    They are those of R. Keys, "Cubic convolution interpolation" (1981), equation 4.
-    """
-
-    def near(t: torch.Tensor) -> torch.Tensor:
-        return ((a + 2) * t - (a + 3)) * t * t + 1
-
-    def far(t: torch.Tensor) -> torch.Tensor:
-        return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-
-    return torch.stack([far(1 + rest), near(rest), near(1 - rest), far(2 - rest)])
 
 
 def _weighted_sum(call: Call, x: torch.Tensor, axis: int, sources: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

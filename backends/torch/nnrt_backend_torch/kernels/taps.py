@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional
 
 from nnrt_backend_torch.kernels.kernel import Call
-from nnrt_backend_torch.kernels.pieces import check_stop
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.ops.convolution import Window
+from nnrt_hdi.steps import check_stop
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
 # The most bytes of a matrix of windows, or of products, that torch makes.
