@@ -22,7 +22,8 @@ FIRST_WHEELS = {
 GRPC_TOOLS = "grpcio-tools==1.74.0"
 # The schemas that deploy/kubernetes is checked against.
 KUBERNETES_SCHEMAS = "kubernetes-validate>=1.36"
-STUBS = Path("nnrt_hdi/v2")
+# The folders of protos/, which are those of the packages that are generated of them.
+STUBS = (Path("nnrt_hdi/v2"), Path("nnrt_client/serving/wire"))
 
 nox.needs_version = ">=2025.5.1"
 nox.options.error_on_missing_interpreters = False
@@ -53,26 +54,29 @@ def tests(session: nox.Session, needs: str) -> None:
 
 @nox.session
 def proto(session: nox.Session) -> None:
-    """Generate nnrt_hdi/v2 from protos/; with `-- --check`, fail if it isn't what they generate."""
+    """Generate the packages of protos/; with `-- --check`, fail if they aren't what protos/ generate."""
     session.install(GRPC_TOOLS, "setuptools")
     if "--check" not in session.posargs:
         generate(session, Path())
         return
     with tempfile.TemporaryDirectory() as folder:
         generate(session, Path(folder))
-        made = sorted(path.name for path in (Path(folder) / STUBS).iterdir())
-        kept = sorted(path.name for path in STUBS.glob("*_pb2*"))
-        _, different, missing = filecmp.cmpfiles(Path(folder) / STUBS, STUBS, made, shallow=False)
-    if different or missing or made != kept:
-        session.error(f"{STUBS} differs from what protos/ generate; run `make proto`")
+        for stubs in STUBS:
+            made = sorted(path.name for path in (Path(folder) / stubs).iterdir())
+            kept = sorted(path.name for path in stubs.glob("*_pb2*"))
+            _, different, missing = filecmp.cmpfiles(Path(folder) / stubs, stubs, made, shallow=False)
+            if different or missing or made != kept:
+                session.error(f"{stubs} differs from what protos/ generate; run `make proto`")
 
 
 def generate(session: nox.Session, folder: Path) -> None:
-    """Write the messages of all contracts, and the stubs of those with a service."""
-    contracts = sorted(Path("protos").glob("nnrt_hdi/v2/*.proto"))
-    services = [path for path in contracts if "\nservice " in path.read_text()]
+    """Write the messages of all contracts, and the stubs of the services that daemons offer."""
     protoc = ("python", "-m", "grpc_tools.protoc", "-I", "protos")
+    contracts = [path for stubs in STUBS for path in sorted(("protos" / stubs).glob("*.proto"))]
     session.run(*protoc, f"--python_out={folder}", f"--pyi_out={folder}", *map(str, contracts))
+    services = [
+        path for path in contracts if path.is_relative_to("protos" / STUBS[0]) and "\nservice " in path.read_text()
+    ]
     session.run(*protoc, f"--grpc_python_out={folder}", *map(str, services))
 
 

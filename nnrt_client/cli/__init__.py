@@ -17,6 +17,7 @@ from nnrt_client.cli.failures import Commands
 from nnrt_client.cli.inspect import inspect
 from nnrt_client.cli.printing import OneLineFormatter
 from nnrt_client.cli.run import run
+from nnrt_client.cli.serve import serve
 from nnrt_client.cli.top import top
 from nnrt_hdi import __version__
 
@@ -34,5 +35,5 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
-for _command in (devices, top, doctor, inspect, explain, compile_model, run, bench, compare, conformance, cache):
+for _command in (devices, top, doctor, inspect, explain, compile_model, run, serve, bench, compare, conformance, cache):
     main.add_command(_command)

@@ -1,0 +1,37 @@
+"""Command `nnrt serve`."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnrt_client.cli.options import identity_options, settings_with
+from nnrt_client.serving.server import ServerSettings
+from nnrt_client.serving.server import serve as serve_models
+
+
+@click.command()
+@click.argument("models", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--device", "devices", multiple=True, help="Address or name of a device. May be repeated.")
+@click.option("--http", default="127.0.0.1:8000", show_default=True, help="Address for HTTP.")
+@click.option("--grpc", default="127.0.0.1:8001", show_default=True, help="Address for gRPC.")
+@click.option("--shared-memory", is_flag=True, help="Let clients on this host register shared memory.")
+@identity_options
+def serve(devices: tuple[str, ...], **values: Any) -> None:
+    """Serve the models of a folder by the Open Inference Protocol.
+
+    MODELS has a folder for each model, with a folder for each version: NAME/VERSION/model.onnx.
+    """
+    settings = ServerSettings(devices=devices, **values)
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: ServerSettings) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    ready: asyncio.Future[list[str]] = loop.create_future()
+    ready.add_done_callback(lambda addresses: click.echo(" ".join(["listening on", *addresses.result()])))
+    await serve_models(settings, settings_with(), stop, ready)

@@ -1,0 +1,121 @@
+"""Data types of the protocol, and tensors as its bytes."""
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+from nnrt_hdi.enums import DataType
+from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.tensor import NUMPY_DTYPES, Shape, flat_bytes, format_shape
+
+Array = NDArray[Any]
+
+BYTES = "BYTES"
+# By the names that data types have in both interfaces of NNRt.
+_NAMES = {
+    "BOOL": "BOOL",
+    "INT8": "INT8",
+    "INT16": "INT16",
+    "INT32": "INT32",
+    "INT64": "INT64",
+    "UINT8": "UINT8",
+    "UINT16": "UINT16",
+    "UINT32": "UINT32",
+    "UINT64": "UINT64",
+    "FLOAT16": "FP16",
+    "FLOAT32": "FP32",
+    "FLOAT64": "FP64",
+}
+DTYPES: dict[str, np.dtype[Any]] = {name: NUMPY_DTYPES[DataType[known]] for known, name in _NAMES.items()}
+DATATYPES = (*DTYPES, BYTES)
+_LENGTH = struct.Struct("<I")
+
+
+def datatype_of(data_type: IntEnum) -> str:
+    """Return the protocol's name of a data type, which may be one of either interface."""
+    return _NAMES.get(data_type.name, BYTES)
+
+
+def element_count(shape: Sequence[int], place: str) -> int:
+    """Return the number of elements of a shape. Raises InvalidParameter for negative dimensions, and for too many."""
+    count = 1
+    for dim in shape:
+        if dim < 0:
+            raise InvalidParameter(f"the shape is {format_shape(tuple(shape))}; dimensions are 0 or more", place=place)
+        count *= dim
+    if count >= 1 << 48 or len(shape) > 32:
+        raise InvalidParameter(f"the shape is {format_shape(tuple(shape))}; that is too much", place=place)
+    return count
+
+
+def from_bytes(datatype: str, shape: Shape, data: Buffer, place: str) -> Array:
+    """Return a read-only array over the bytes of a tensor; strings are copied.
+
+    Raises:
+        InvalidParameter: The data type is unknown, or there are too many or too few bytes.
+    """
+    count, view = element_count(shape, place), memoryview(data)
+    if datatype == BYTES:
+        return strings(view, count, place).reshape(shape)
+    dtype = require_dtype(datatype, place)
+    if view.nbytes != count * dtype.itemsize:
+        raise InvalidParameter(
+            f"it has {view.nbytes} bytes; {datatype}{format_shape(shape)} takes {count * dtype.itemsize}", place=place
+        )
+    return np.frombuffer(view, dtype).reshape(shape)
+
+
+def require_dtype(datatype: str, place: str) -> np.dtype[Any]:
+    """Return numpy's type for a data type of fixed size. Raises InvalidParameter for an unknown one."""
+    try:
+        return DTYPES[datatype]
+    except KeyError:
+        raise InvalidParameter(
+            f"the datatype is {datatype!r}; use one of {', '.join(DATATYPES)}", place=place
+        ) from None
+
+
+def strings(view: memoryview, count: int, place: str) -> Array:
+    """Return the strings of a tensor, each with its length in 4 bytes in front, as `bytes` in an array of objects.
+
+    Raises:
+        InvalidParameter: There are not exactly `count`, or one passes the end.
+    """
+    found: list[bytes] = []
+    at, size = 0, view.nbytes
+    while at < size:
+        end = at + _LENGTH.size
+        if end <= size:
+            begin, end = end, end + _LENGTH.unpack_from(view, at)[0]
+        if end > size or len(found) == count:
+            raise InvalidParameter(
+                f"its bytes are no {count} strings with a length of 4 bytes in front; look at byte {at}", place=place
+            )
+        found.append(bytes(view[begin:end]))
+        at = end
+    if len(found) != count:
+        raise InvalidParameter(f"it has {len(found)} strings; its shape takes {count}", place=place)
+    return object_array(found)
+
+
+def object_array(items: Sequence[Any]) -> Array:
+    """Return an array of objects with one dimension."""
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
+
+
+def to_bytes(array: Array) -> Buffer:
+    """Return the bytes of a tensor: of a contiguous array its own memory, of strings as `strings` takes them."""
+    if array.dtype.kind == "O":
+        parts: list[bytes] = []
+        for item in array.ravel():
+            text = item.encode() if isinstance(item, str) else bytes(item)
+            parts += (_LENGTH.pack(len(text)), text)
+        return b"".join(parts)
+    return flat_bytes(np.ascontiguousarray(array))

@@ -1,0 +1,66 @@
+"""Errors of a server, and the statuses with which the faces tell them."""
+
+from http import HTTPStatus
+
+from nnrt_hdi.enums import ReturnCode
+from nnrt_hdi.errors import (
+    ConnectionFailed,
+    DynamicShape,
+    InvalidParameter,
+    InvalidPath,
+    NnrtError,
+    NullPointer,
+    OperationForbidden,
+    OutOfMemory,
+    TimedOut,
+    UnavailableDevice,
+    Unsupported,
+)
+
+
+class UnknownModel(InvalidPath, code=ReturnCode.INVALID_PATH, status="NOT_FOUND"):
+    """The repository has no such model, or no such version of it."""
+
+
+class NotReady(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, status="UNAVAILABLE"):
+    """The model is there, but can't be used now."""
+
+
+class Busy(OutOfMemory, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_EXHAUSTED"):
+    """Too many requests wait; try again later."""
+
+
+class Denied(OperationForbidden, code=ReturnCode.OPERATION_FORBIDDEN, status="PERMISSION_DENIED"):
+    """The caller's role is too low."""
+
+
+class AlreadyRegistered(InvalidParameter, code=ReturnCode.INVALID_PARAMETER, status="ALREADY_EXISTS"):
+    """The name is that of another region of shared memory."""
+
+
+# Seconds after which a client that was refused with Busy or NotReady should try again.
+RETRY_AFTER_S = 1
+
+# HTTP statuses of error classes, subclasses first.
+_HTTP_STATUSES: tuple[tuple[type[NnrtError], HTTPStatus], ...] = (
+    (UnknownModel, HTTPStatus.NOT_FOUND),
+    (OutOfMemory, HTTPStatus.TOO_MANY_REQUESTS),
+    (Denied, HTTPStatus.FORBIDDEN),
+    (ConnectionFailed, HTTPStatus.UNAUTHORIZED),
+    (TimedOut, HTTPStatus.GATEWAY_TIMEOUT),
+    (UnavailableDevice, HTTPStatus.SERVICE_UNAVAILABLE),
+    (Unsupported, HTTPStatus.NOT_IMPLEMENTED),
+    (InvalidPath, HTTPStatus.NOT_FOUND),
+    (InvalidParameter, HTTPStatus.BAD_REQUEST),
+    (NullPointer, HTTPStatus.BAD_REQUEST),
+    (DynamicShape, HTTPStatus.BAD_REQUEST),
+    (OperationForbidden, HTTPStatus.CONFLICT),
+)
+
+
+def http_status(error: NnrtError) -> HTTPStatus:
+    """Return the HTTP status of an error."""
+    for kind, status in _HTTP_STATUSES:
+        if isinstance(error, kind):
+            return status
+    return HTTPStatus.INTERNAL_SERVER_ERROR

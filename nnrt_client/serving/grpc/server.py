@@ -1,0 +1,63 @@
+"""gRPC server of the protocol."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from nnrt_client.serving.grpc.servicer import Servicer
+from nnrt_client.serving.server_state import ServerState
+from nnrt_client.serving.wire import open_inference_pb2 as pb
+from nnrt_hdi.errors import InvalidParameter
+
+SERVICE = "inference.GRPCInferenceService"
+# Calls that get and return bytes.
+_RAW = ("ModelInfer", "ModelStreamInfer")
+
+
+def _as_it_is(data: bytes) -> bytes:
+    return data
+
+
+def _handlers(servicer: Servicer) -> Any:
+    """Return the handlers of the service, under the protocol's name, by the methods that its description lists."""
+    methods = {}
+    for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
+        read: Callable[[bytes], Any] = _as_it_is
+        write: Callable[[Any], bytes] = _as_it_is
+        if method.name not in _RAW:
+            read = getattr(pb, method.input_type.name).FromString
+            write = getattr(pb, method.output_type.name).SerializeToString
+        make = grpc.stream_stream_rpc_method_handler if method.client_streaming else grpc.unary_unary_rpc_method_handler
+        methods[method.name] = make(getattr(servicer, method.name), read, write)
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+class GrpcServer:
+    """gRPC server at an address."""
+
+    def __init__(self, state: ServerState, address: str, most_bytes: int) -> None:
+        """Listen. Messages have at most `most_bytes`. Raises InvalidParameter if it can't listen."""
+        options = [
+            ("grpc.max_receive_message_length", most_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+        ]
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers((_handlers(Servicer(state)),))
+        host = address.rpartition(":")[0]
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise InvalidParameter("can't listen there", place=f"--grpc {address!r}") from error
+        # Address that clients use.
+        self.address = f"{host}:{port}"
+
+    async def start(self) -> None:
+        """Take calls."""
+        await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, and wait at most `grace_s` for those under way."""
+        await self._server.stop(grace_s)

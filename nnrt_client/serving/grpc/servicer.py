@@ -1,0 +1,173 @@
+"""Calls of the protocol's gRPC service."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+import grpc
+
+from nnrt_client.serving.errors import RETRY_AFTER_S
+from nnrt_client.serving.grpc import descriptions
+from nnrt_client.serving.grpc.messages import bytes_of, request_of
+from nnrt_client.serving.repository.repository import State
+from nnrt_client.serving.server_state import NAME, ServerState
+from nnrt_client.serving.wire import open_inference_pb2 as pb
+from nnrt_hdi import __version__
+from nnrt_hdi.errors import NnrtError, OutOfMemory, UnavailableDevice, Unsupported
+
+# Requests of a stream that are computed at a time.
+_STREAM_REQUESTS = 16
+_PUSHBACK = ("grpc-retry-pushback-ms", str(RETRY_AFTER_S * 1000))
+
+Method = Callable[[Any, Any, Any], Awaitable[Any]]
+
+
+def _told(method: Method) -> Method:
+    """Return the method with its errors as statuses of gRPC."""
+
+    @wraps(method)
+    async def call(self: Any, request: Any, context: Any) -> Any:
+        try:
+            return await method(self, request, context)
+        except NnrtError as error:
+            if isinstance(error, OutOfMemory | UnavailableDevice):
+                context.set_trailing_metadata((_PUSHBACK,))
+            await context.abort(grpc.StatusCode[error.grpc_status], str(error))
+
+    return call
+
+
+class Servicer:
+    """Calls of `inference.GRPCInferenceService`, with the protocol's names."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    @_told
+    async def ServerLive(self, request: Any, context: Any) -> Any:
+        """Answer that the server lives."""
+        return pb.ServerLiveResponse(live=True)
+
+    @_told
+    async def ServerReady(self, request: Any, context: Any) -> Any:
+        """Answer whether every model that should be served is."""
+        return pb.ServerReadyResponse(ready=self._state.repository.is_ready)
+
+    @_told
+    async def ModelReady(self, request: Any, context: Any) -> Any:
+        """Answer whether a request for the model would be computed now."""
+        return pb.ModelReadyResponse(ready=self._state.is_model_ready(request.name, request.version))
+
+    @_told
+    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+        """Answer with the server's name, version and extensions."""
+        return pb.ServerMetadataResponse(name=NAME, version=__version__, extensions=self._state.extensions)
+
+    @_told
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:
+        """Answer with the inputs and outputs of a model."""
+        version = self._state.repository.choose(request.name, request.version)
+        return descriptions.metadata(version, self._state.repository.versions(version.model))
+
+    @_told
+    async def ModelConfig(self, request: Any, context: Any) -> Any:
+        """Answer with what of Triton's configuration of a model has a meaning here."""
+        return pb.ModelConfigResponse(
+            config=descriptions.config(self._state.repository.choose(request.name, request.version))
+        )
+
+    @_told
+    async def ModelStatistics(self, request: Any, context: Any) -> Any:
+        """Answer with the counters of one version, of all of a model, or of all models."""
+        versions = self._state.repository.find_all(request.name, request.version)
+        return pb.ModelStatisticsResponse(model_stats=[descriptions.statistics(version) for version in versions])
+
+    @_told
+    async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+        """Answer with the state of every version of every model."""
+        entries = self._state.repository.index()
+        return pb.RepositoryIndexResponse(
+            models=[
+                pb.RepositoryIndexResponse.ModelIndex(
+                    name=entry.model, version=entry.version, state=entry.state.value, reason=entry.reason
+                )
+                for entry in entries
+                if entry.state is State.READY or not request.ready
+            ]
+        )
+
+    @_told
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
+        """Load a model, or what has changed of it."""
+        if request.parameters:
+            raise Unsupported(
+                f"the parameters {sorted(request.parameters)} are given; a model's settings are in its folder"
+            )
+        await self._state.repository.load(request.model_name)
+        return pb.RepositoryModelLoadResponse()
+
+    @_told
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
+        """Serve a model no more."""
+        await self._state.repository.unload(request.model_name)
+        return pb.RepositoryModelUnloadResponse()
+
+    @_told
+    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
+        """Answer with the regions that are registered."""
+        told = pb.SystemSharedMemoryStatusResponse()
+        for name, region in self._state.memory.regions(request.name).items():
+            status = told.regions[name]
+            status.name, status.key = region.name, region.key
+            status.offset, status.byte_size = region.offset, region.size_bytes
+        return told
+
+    @_told
+    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
+        """Register a region of shared memory."""
+        self._state.memory.register(request.name, request.key, request.offset, request.byte_size)
+        return pb.SystemSharedMemoryRegisterResponse()
+
+    @_told
+    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:
+        """Forget a region, or all."""
+        self._state.memory.unregister(request.name)
+        return pb.SystemSharedMemoryUnregisterResponse()
+
+    @_told
+    async def ModelInfer(self, request: bytes, context: Any) -> bytes:
+        """Compute a request; both are bytes, which gRPC needs not decode."""
+        given = request_of(request, self._state.memory, context.time_remaining())
+        return bytes_of(await self._state.inference.infer(given))
+
+    async def ModelStreamInfer(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        """Compute the requests of a stream, several at a time, and answer in their order."""
+        tasks: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(_STREAM_REQUESTS)
+
+        async def read() -> None:
+            async for request in requests:
+                await tasks.put(asyncio.create_task(self._streamed(request)))
+            await tasks.put(None)
+
+        reader = asyncio.create_task(read())
+        try:
+            while (task := await tasks.get()) is not None:
+                yield await task
+        finally:
+            reader.cancel()
+            while not tasks.empty():
+                if (left := tasks.get_nowait()) is not None:
+                    left.cancel()
+            with suppress(asyncio.CancelledError):
+                await reader
+
+    async def _streamed(self, request: bytes) -> bytes:
+        try:
+            response = bytes_of(await self._state.inference.infer(request_of(request, self._state.memory, None)))
+        except NnrtError as error:
+            return pb.ModelStreamInferResponse(error_message=str(error)).SerializeToString()
+        return pb.ModelStreamInferResponse(
+            infer_response=pb.ModelInferResponse.FromString(response)
+        ).SerializeToString()

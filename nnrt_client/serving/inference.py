@@ -1,0 +1,115 @@
+"""Inference: sends requests to versions of models, whichever face they came by."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from time import perf_counter_ns
+from typing import Any
+
+from nnrt_client.model_session.model_session import NamedOutputs
+from nnrt_client.serving.classification import classify
+from nnrt_client.serving.datatypes import BYTES, Array, to_bytes
+from nnrt_client.serving.repository.served_version import ServedVersion
+from nnrt_client.serving.requests import InferRequest, InferResponse, MadeOutput, WantedOutput
+from nnrt_hdi.errors import InvalidParameter, NnrtError, TimedOut
+
+# Parameters of a request that the server reads; a response repeats the others.
+_READ = ("priority", "timeout", "binary_data_output", "headers")
+
+
+class Inference:
+    """Sends requests to the versions that a repository chooses. Only the server's loop uses it."""
+
+    def __init__(self, choose: Callable[[str, str], ServedVersion]) -> None:
+        """Create it. `choose` returns the version for a model's name and a version, which may be empty."""
+        self._choose = choose
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Compute a request. If its task is cancelled, its run is cancelled, on the device, too.
+
+        Raises:
+            UnknownModel: There is no such model or version.
+            NotReady: It can't be used now.
+            Busy: Too many requests are under way.
+            InvalidParameter: Inputs, outputs or parameters don't fit.
+            TimedOut: The request took longer than its limit.
+            NnrtError: Other errors of a run.
+        """
+        version = self._choose(request.model, request.version)
+        began_ns, statistics = perf_counter_ns(), version.statistics
+        try:
+            with version.request():
+                named = await _ended(self._submit(version, request))
+                outputs = _outputs(version, request, named)
+        except asyncio.CancelledError:
+            statistics.cancelled += 1
+            raise
+        except NnrtError as error:
+            statistics.count_failure(perf_counter_ns() - began_ns, error)
+            raise
+        statistics.count_success(perf_counter_ns() - began_ns, _rows(request), named.times)
+        parameters = {name: one for name, one in request.parameters.items() if name not in _READ}
+        return InferResponse(version.model, version.version, request.id, outputs, parameters)
+
+    def _submit(self, version: ServedVersion, request: InferRequest) -> "Future[NamedOutputs]":
+        inputs = version.bind(request.inputs)
+        wanted = [output.name for output in request.outputs] or None
+        for name in wanted or ():
+            version.require_output(name)
+        return version.session.submit(inputs, outputs=wanted, timeout_ms=_timeout_ms(version, request))
+
+
+def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:
+    """Return the limit of a run: the least of those of the caller, of the request's parameter and of the model."""
+    asked_us = request.parameters.get("timeout", 0)
+    if isinstance(asked_us, bool | str) or asked_us < 0:
+        raise InvalidParameter(
+            f"the parameter timeout is {asked_us!r}; use microseconds, 0 for no limit", place=version.place
+        )
+    limit_s = min(version.settings.timeout_s, asked_us / 1e6 or math.inf)
+    if request.timeout_s is not None:
+        if request.timeout_s <= 0:
+            raise TimedOut("the request came too late", place=version.place)
+        limit_s = min(limit_s, request.timeout_s)
+    return max(1, math.ceil(limit_s * 1e3))
+
+
+async def _ended(future: "Future[NamedOutputs]") -> NamedOutputs:
+    """Return the outputs of a run that was started. Cancelling the task cancels the run."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def wake(_: object) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    future.add_done_callback(lambda _: loop.call_soon_threadsafe(wake, None))
+    try:
+        await ended
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    return future.result()
+
+
+def _outputs(version: ServedVersion, request: InferRequest, named: Mapping[str, Any]) -> list[MadeOutput]:
+    wanted = request.outputs or [WantedOutput(info.name) for info in version.outputs]
+    datatypes = {info.name: info.datatype for info in version.outputs}
+    return [_output(version, one, datatypes[one.name], named[one.name]) for one in wanted]
+
+
+def _output(version: ServedVersion, wanted: WantedOutput, datatype: str, array: Array) -> MadeOutput:
+    place = f"{version.place}: output {wanted.name!r}"
+    if wanted.classes:
+        datatype, array = BYTES, classify(array, wanted.classes, version.labels.get(wanted.name, ()), place)
+    if wanted.region is None:
+        return MadeOutput(wanted, datatype, array.shape, array)
+    size = wanted.region.write(to_bytes(array), place)
+    return MadeOutput(wanted, datatype, array.shape, None, size)
+
+
+def _rows(request: InferRequest) -> int:
+    """Return the number of rows of a request: the first dimension of its first input."""
+    shape = request.inputs[0].array.shape if request.inputs else ()
+    return shape[0] if shape else 1

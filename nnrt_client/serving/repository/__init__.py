@@ -1,0 +1,1 @@
+"""Models of a folder: which are served, in which versions."""

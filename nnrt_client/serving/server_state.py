@@ -1,0 +1,43 @@
+"""What both faces of a server share."""
+
+from dataclasses import dataclass
+
+from nnrt_client.serving.errors import NotReady, UnknownModel
+from nnrt_client.serving.inference import Inference
+from nnrt_client.serving.repository.repository import Repository
+from nnrt_client.serving.shared_memory import SharedMemory
+
+NAME = "nnrt"
+# Of shared memory at the end.
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+    "system_shared_memory",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """Models, inference and shared memory of a server. Only its loop uses it."""
+
+    repository: Repository
+    inference: Inference
+    memory: SharedMemory
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """Names of the protocol's extensions that the server offers."""
+        return EXTENSIONS if self.memory.is_offered else EXTENSIONS[:-1]
+
+    def is_model_ready(self, model: str, version: str) -> bool:
+        """Return whether a request for the model would be computed now; also False for an unknown model."""
+        try:
+            self.repository.choose(model, version)
+        except (UnknownModel, NotReady):
+            return False
+        return True

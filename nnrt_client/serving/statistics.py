@@ -1,0 +1,73 @@
+"""Statistics of the requests of one version of a model."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.run_times import RunTimes
+
+# Latest requests whose latencies are kept for quantiles.
+_RECENT = 1024
+
+
+@dataclass(slots=True)
+class Duration:
+    """Number of events, and their time in all."""
+
+    count: int = 0
+    ns: int = 0
+
+    def add(self, ns: int) -> None:
+        """Count an event that took `ns`."""
+        self.count += 1
+        self.ns += ns
+
+
+class Statistics:
+    """Counters of a version's requests. Only the server's loop uses them."""
+
+    __slots__ = (
+        *("cancelled", "compute_infer", "compute_input", "compute_output", "fail", "failures", "inferences"),
+        *("last_inference_s", "queue", "recent_s", "success"),
+    )
+
+    def __init__(self) -> None:
+        self.success, self.fail = Duration(), Duration()
+        # Parts of successful requests: waiting for the device, the way there, computing, the way back.
+        self.queue, self.compute_input = Duration(), Duration()
+        self.compute_infer, self.compute_output = Duration(), Duration()
+        # Failed requests by the name of their return code, and those whose client went away.
+        self.failures: Counter[str] = Counter()
+        self.cancelled = 0
+        # Rows of successful requests.
+        self.inferences = 0
+        # Time of the last request (time.time()), 0 before the first.
+        self.last_inference_s = 0.0
+        self.recent_s: deque[float] = deque(maxlen=_RECENT)
+
+    def count_success(self, ns: int, rows: int, times: RunTimes | None) -> None:
+        """Count a request that took `ns`, with the times of its run if they are known."""
+        self.success.add(ns)
+        self.recent_s.append(ns / 1e9)
+        self.inferences += rows
+        self.last_inference_s = time.time()
+        if times is not None:
+            self.queue.add(times.waited_ns + times.queued_ns)
+            self.compute_input.add(times.packed_ns + times.outbound_ns + times.handled_ns + times.copied_in_ns)
+            self.compute_infer.add(times.computed_ns)
+            self.compute_output.add(times.copied_out_ns + times.inbound_ns + times.unpacked_ns + times.woken_ns)
+
+    def count_failure(self, ns: int, error: NnrtError) -> None:
+        """Count a request that failed after `ns`."""
+        self.fail.add(ns)
+        self.failures[error.code.name] += 1
+
+    def latencies_s(self, quantiles: Sequence[float]) -> list[float]:
+        """Return quantiles (0 to 1) of the latest latencies in seconds; NaN before the first request."""
+        if not self.recent_s:
+            return [float("nan")] * len(quantiles)
+        return [float(one) for one in np.quantile(self.recent_s, quantiles)]
