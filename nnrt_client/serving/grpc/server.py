@@ -5,13 +5,17 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
 
+from nnrt_client.serving.grpc.reflection import SERVICE, offer_reflection
 from nnrt_client.serving.grpc.servicer import Servicer
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.wire import open_inference_pb2 as pb
 from nnrt_hdi.errors import InvalidParameter
 
-SERVICE = "inference.GRPCInferenceService"
+# Calls at a time. gRPC refuses more with RESOURCE_EXHAUSTED.
+_MOST_CALLS = 4096
 # Calls that get and return bytes.
 _RAW = ("ModelInfer", "ModelStreamInfer")
 
@@ -44,8 +48,11 @@ class GrpcServer:
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
         ]
-        self._server = grpc.aio.server(options=options)
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_CALLS)
         self._server.add_generic_rpc_handlers((_handlers(Servicer(state)),))
+        self._health = health.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        offer_reflection(self._server)
         host = address.rpartition(":")[0]
         try:
             port = self._server.add_insecure_port(address)
@@ -56,8 +63,11 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Take calls."""
+        for service in ("", SERVICE):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and wait at most `grace_s` for those under way."""
+        await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
