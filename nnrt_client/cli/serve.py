@@ -1,6 +1,5 @@
 """Command `nnrt serve`."""
 
-import asyncio
 import signal
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,7 @@ from typing import Any
 import click
 
 from nnrt_client.cli.options import identity_options, settings_with
-from nnrt_client.serving.server import ServerSettings
-from nnrt_client.serving.server import serve as serve_models
+from nnrt_client.serving.server import Server, ServerSettings
 
 
 @click.command()
@@ -24,14 +22,7 @@ def serve(devices: tuple[str, ...], **values: Any) -> None:
 
     MODELS has a folder for each model, with a folder for each version: NAME/VERSION/model.onnx.
     """
-    settings = ServerSettings(devices=devices, **values)
-    asyncio.run(_serve(settings))
-
-
-async def _serve(settings: ServerSettings) -> None:
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    server = Server(ServerSettings(devices=devices, **values), settings_with())
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    ready: asyncio.Future[list[str]] = loop.create_future()
-    ready.add_done_callback(lambda addresses: click.echo(" ".join(["listening on", *addresses.result()])))
-    await serve_models(settings, settings_with(), stop, ready)
+        signal.signal(number, lambda *_: server.stop())
+    server.run(lambda addresses: click.echo(" ".join(["listening on", *addresses])))

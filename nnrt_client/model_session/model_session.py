@@ -4,7 +4,6 @@ with load("model.onnx", device="127.0.0.1:50051") as session:
     outputs = session.run({"x": array})
 """
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -49,6 +48,11 @@ class NamedOutputs(dict[str, Any]):
     def times(self) -> RunTimes | None:
         """Times of the run, see `RunResult.times`."""
         return self._result.times
+
+    @property
+    def device_times(self) -> Sequence[int] | None:
+        """Times of the run on the device, see `RunResult.device_times`."""
+        return self._result.device_times
 
 
 class ModelSession(Closable):
@@ -163,10 +167,9 @@ class ModelSession(Closable):
         Returns:
             The outputs, as `run` returns them.
         """
-        started = self.submit(inputs, outputs=outputs, writable=writable, timeout_ms=timeout_ms)
-        named = await asyncio.wrap_future(started)
-        named._result._wake()
-        return named
+        named, targets, given = self._make_namer(outputs, writable), self._targets(outputs), self._order_inputs(inputs)
+        self._require_open()
+        return named(await self._executor._await(given, targets, timeout_ms, self._unwanted(outputs)))
 
     def close(self) -> None:
         """End the runs in flight, and free the model, on the device, too.

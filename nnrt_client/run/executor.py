@@ -1,7 +1,9 @@
 """Executor: runs a compiled model."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, overload
 
@@ -11,11 +13,12 @@ from typing_extensions import Self
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.run.callbacks import Callbacks
 from nnrt_client.run.dispatcher import Dispatcher, Targets
-from nnrt_client.run.future import Convert, RunFuture
+from nnrt_client.run.future import Cancelled, Convert, RunFuture
 from nnrt_client.run.model_dispatcher import ModelDispatcher
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run import Run
 from nnrt_client.run.signature import Inputs, item_at
+from nnrt_client.session.io_loop import io_loop
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.closable import Closable
@@ -194,6 +197,49 @@ class Executor(Closable):
 
         dispatcher.begin(inputs, outputs, timeout_ms, unwanted, attach)
         return future
+
+    async def _await(
+        self, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int] = ()
+    ) -> RunResult[Any]:
+        """Send the run, and return what `run_sync` returns, while the loop of asyncio does other things.
+
+        Cancelling the task cancels the run. In the process' own loop (`io_loop`) no other thread takes part.
+
+        Returns:
+            The result.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        begun: list[Run] = []
+
+        def wake() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def on_ended(run: Run) -> None:
+            if loop is io_loop().events and io_loop().is_here:
+                wake()
+            else:
+                with suppress(RuntimeError):  # The loop was closed.
+                    loop.call_soon_threadsafe(wake)
+
+        def attach(run: Run) -> bool:
+            begun.append(run)
+            return run.set_on_ended(on_ended)
+
+        self._dispatcher.begin(inputs, outputs, timeout_ms, unwanted, attach)
+        (run,) = begun
+        try:
+            await ended
+        except asyncio.CancelledError:
+            self._dispatcher.cancel(run, Cancelled("the run was cancelled"))
+            raise
+        run.stamps.wake()
+        result, error = run.take()
+        if error is not None:
+            raise error
+        assert result is not None
+        return result
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
         """Set the callback for the end of later `run_async` runs: callback(user_data, outputs, error).

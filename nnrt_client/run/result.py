@@ -53,6 +53,14 @@ class RunResult(list[OutputT]):
             self._stamps.woken_ns = perf_counter_ns()
 
     @property
+    def device_times(self) -> Sequence[int] | None:
+        """Nanoseconds in which the run waited for the device, copied inputs, computed, and copied outputs.
+
+        They are part of `times`, and cost less. None for a run that consisted of other runs.
+        """
+        return None if self._stamps is None else self._stamps.reply_times[1:5]
+
+    @property
     def times(self) -> RunTimes | None:
         """Durations of the run's stages in nanoseconds, or None for a run that consisted of other runs."""
         return self._stamps.times() if self._stamps is not None else None

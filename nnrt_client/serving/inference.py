@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from time import perf_counter_ns
 from typing import Any
 
@@ -40,7 +39,7 @@ class Inference:
         began_ns, statistics = perf_counter_ns(), version.statistics
         try:
             with version.request():
-                named = await _ended(self._submit(version, request))
+                named = await self._run(version, request)
                 outputs = _outputs(version, request, named)
         except asyncio.CancelledError:
             statistics.cancelled += 1
@@ -48,16 +47,16 @@ class Inference:
         except NnrtError as error:
             statistics.count_failure(perf_counter_ns() - began_ns, error)
             raise
-        statistics.count_success(perf_counter_ns() - began_ns, _rows(request), named.times)
+        statistics.count_success(perf_counter_ns() - began_ns, _rows(request), named.device_times)
         parameters = {name: one for name, one in request.parameters.items() if name not in _READ}
         return InferResponse(version.model, version.version, request.id, outputs, parameters)
 
-    def _submit(self, version: ServedVersion, request: InferRequest) -> "Future[NamedOutputs]":
+    async def _run(self, version: ServedVersion, request: InferRequest) -> NamedOutputs:
         inputs = version.bind(request.inputs)
         wanted = [output.name for output in request.outputs] or None
         for name in wanted or ():
             version.require_output(name)
-        return version.session.submit(inputs, outputs=wanted, timeout_ms=_timeout_ms(version, request))
+        return await version.session.run_async(inputs, outputs=wanted, timeout_ms=_timeout_ms(version, request))
 
 
 def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:
@@ -73,24 +72,6 @@ def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:
             raise TimedOut("the request came too late", place=version.place)
         limit_s = min(limit_s, request.timeout_s)
     return max(1, math.ceil(limit_s * 1e3))
-
-
-async def _ended(future: "Future[NamedOutputs]") -> NamedOutputs:
-    """Return the outputs of a run that was started. Cancelling the task cancels the run."""
-    loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-
-    def wake(_: object) -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    future.add_done_callback(lambda _: loop.call_soon_threadsafe(wake, None))
-    try:
-        await ended
-    except asyncio.CancelledError:
-        future.cancel()
-        raise
-    return future.result()
 
 
 def _outputs(version: ServedVersion, request: InferRequest, named: Mapping[str, Any]) -> list[MadeOutput]:

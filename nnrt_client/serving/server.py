@@ -1,6 +1,7 @@
 """Server: the repository of models, and the faces by which clients reach it."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from nnrt_client.serving.inference import Inference
 from nnrt_client.serving.repository.repository import Repository
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.shared_memory import SharedMemory
+from nnrt_client.session.io_loop import io_loop
 from nnrt_client.settings import Settings
 
 
@@ -27,22 +29,44 @@ class ServerSettings:
     drain_s: float = 30.0
 
 
-async def serve(
-    settings: ServerSettings, client: Settings, stop: asyncio.Event, ready: "asyncio.Future[list[str]]"
-) -> None:
-    """Serve until `stop` is set. `ready` gets the addresses when requests are taken.
+class Server:
+    """Server of models. It lives in the loop of the process, so that a request needs no other thread on its way."""
 
-    Raises:
-        NnrtError: The server can't start.
-    """
-    async with AsyncExitStack() as stack:
-        pool = stack.enter_context(Pool(settings.devices or None, settings=client))
-        repository = Repository(settings.models, pool)
-        state = ServerState(repository, Inference(repository.choose), SharedMemory(is_offered=settings.shared_memory))
-        grpc_server = GrpcServer(state, settings.grpc, settings.most_bytes)
-        await repository.start()
-        await grpc_server.start()
-        ready.set_result([grpc_server.address])
-        await stop.wait()
-        await grpc_server.stop(settings.drain_s)
-        await repository.close()
+    def __init__(self, settings: ServerSettings, client: Settings) -> None:
+        """Create it. `client` has the settings for its daemons."""
+        self._settings = settings
+        self._client = client
+        self._events = io_loop().events
+        self._stopping = asyncio.Event()
+
+    def run(self, on_ready: Callable[[Sequence[str]], object]) -> None:
+        """Serve until `stop` is called.
+
+        Args:
+            on_ready: Called with the addresses when requests are taken, in another thread.
+
+        Raises:
+            NnrtError: The server can't start.
+        """
+        asyncio.run_coroutine_threadsafe(self._serve(on_ready), self._events).result()
+
+    def stop(self) -> None:
+        """End `run` once the requests under way have ended. Any thread may call it."""
+        self._events.call_soon_threadsafe(self._stopping.set)
+
+    async def _serve(self, on_ready: Callable[[Sequence[str]], object]) -> None:
+        settings = self._settings
+        # In other threads, because the loop must not wait for itself.
+        pool = await asyncio.to_thread(Pool, settings.devices or None, settings=self._client)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(asyncio.to_thread, pool.close)
+            repository = Repository(settings.models, pool)
+            memory = SharedMemory(is_offered=settings.shared_memory)
+            state = ServerState(repository, Inference(repository.choose), memory)
+            grpc_server = GrpcServer(state, settings.grpc, settings.most_bytes)
+            stack.push_async_callback(repository.close)
+            await repository.start()
+            await grpc_server.start()
+            stack.push_async_callback(grpc_server.stop, settings.drain_s)
+            await asyncio.to_thread(on_ready, [grpc_server.address])
+            await self._stopping.wait()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnrt_hdi.errors import NnrtError
-from nnrt_hdi.run_times import RunTimes
 
 # Latest requests whose latencies are kept for quantiles.
 _RECENT = 1024
@@ -37,7 +36,7 @@ class Statistics:
 
     def __init__(self) -> None:
         self.success, self.fail = Duration(), Duration()
-        # Parts of successful requests: waiting for the device, the way there, computing, the way back.
+        # Parts of successful requests: waiting for the device, copying inputs, computing, copying outputs.
         self.queue, self.compute_input = Duration(), Duration()
         self.compute_infer, self.compute_output = Duration(), Duration()
         # Failed requests by the name of their return code, and those whose client went away.
@@ -49,17 +48,18 @@ class Statistics:
         self.last_inference_s = 0.0
         self.recent_s: deque[float] = deque(maxlen=_RECENT)
 
-    def count_success(self, ns: int, rows: int, times: RunTimes | None) -> None:
-        """Count a request that took `ns`, with the times of its run if they are known."""
+    def count_success(self, ns: int, rows: int, times: Sequence[int] | None) -> None:
+        """Count a request that took `ns`, with its times on the device, if they are known."""
         self.success.add(ns)
         self.recent_s.append(ns / 1e9)
         self.inferences += rows
         self.last_inference_s = time.time()
         if times is not None:
-            self.queue.add(times.waited_ns + times.queued_ns)
-            self.compute_input.add(times.packed_ns + times.outbound_ns + times.handled_ns + times.copied_in_ns)
-            self.compute_infer.add(times.computed_ns)
-            self.compute_output.add(times.copied_out_ns + times.inbound_ns + times.unpacked_ns + times.woken_ns)
+            queued_ns, copied_in_ns, computed_ns, copied_out_ns = times
+            self.queue.add(queued_ns)
+            self.compute_input.add(copied_in_ns)
+            self.compute_infer.add(computed_ns)
+            self.compute_output.add(copied_out_ns)
 
     def count_failure(self, ns: int, error: NnrtError) -> None:
         """Count a request that failed after `ns`."""

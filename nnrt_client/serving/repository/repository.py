@@ -108,4 +108,4 @@ class Repository:
         for versions in self._models.values():
             for version in versions.values():
                 await version.drained()
-                version.close()
+                await asyncio.to_thread(version.close)
