@@ -114,8 +114,14 @@ def torch(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """Install the server that benchmarks/crowds.py compares with, which needs other versions of what we need."""
-    session.install("--editable", ".[peers]")
+    """Install KServe's server, with which benchmarks compare; it needs other versions of what we need."""
+    session.install("--editable", ".[peers]", "onnxruntime")
+
+
+@nox.session
+def mlserver(session: nox.Session) -> None:
+    """Install MLServer, with which benchmarks/serving.py compares, and which doesn't go with KServe."""
+    session.install("mlserver>=1.7", "onnxruntime")
 
 
 @nox.session
