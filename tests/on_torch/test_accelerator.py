@@ -4,6 +4,7 @@ import gc
 import mmap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -22,6 +23,7 @@ from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.host_limits import processors
+from nnrt_hdi.steps import ALL_FOLDED_BYTES
 from nnrt_hdi.tensor import Array
 
 pytest.importorskip("torch", reason="needs torch: `make test-torch` has it")
@@ -97,6 +99,27 @@ def test_a_view_of_an_input_is_copied_before_another_output_is_written(backend: 
     assert answer(ends.get(timeout=DEADLINE_S)) == regions
     np.testing.assert_array_equal(regions[0].copy(), [0, 1, 2, 3])
     np.testing.assert_array_equal(regions[1].copy(), [4, 5, 6, 7])
+
+
+def test_what_a_model_takes_on_the_device(backend: AcceleratorBackend) -> None:
+    """Its weights, in the type that they have there. A closed model takes nothing, though something may know it."""
+    x, weights = spec((1000,), DataType.FLOAT32), np.ones(1000, np.float32)
+    graph = graph_of(NodeType.ADD_FUSION, [(x, None), (x, weights)], {}, x)
+    whole, half = (
+        backend.prepare(graph, ModelConfig(enable_float16=is_half), lambda _: None) for is_half in (False, True)
+    )
+    assert (whole.device_bytes, half.device_bytes) == (4000 + ALL_FOLDED_BYTES, 2000 + ALL_FOLDED_BYTES)
+    on_device = weakref.ref(half.prepared([]).folded.values[1])
+    assert on_device() is not None
+    gc.disable()  # Cycles are left until it runs.
+    try:
+        half.close()
+        assert on_device() is None
+    finally:
+        gc.enable()
+    on_cpu = TorchBackend(Options(CPU, processors(), tf32=False, pinning=False, compile=False, name=""))
+    assert on_cpu.prepare(graph, ModelConfig(), lambda _: None).device_bytes is None
+    on_cpu.close()
 
 
 def test_a_run_that_is_cancelled_is_not_computed(backend: AcceleratorBackend) -> None:

@@ -126,6 +126,10 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         super().__init__(graph, max_tensor_bytes, self._kind, most_kinds=self._maker.most_kinds)
         if self.varies:
             self.kept_bytes += self._maker.most_kinds * (len(graph.nodes) * STEP_BYTES + ALL_FOLDED_BYTES)
+        if self._is_accelerator:
+            weights = [tensor for tensor in self._constants if tensor is not None and tensor.device == self._device]
+            kinds = self._maker.most_kinds if self.varies else 1
+            self.device_bytes = sum(tensor.nbytes for tensor in weights) + kinds * ALL_FOLDED_BYTES
         self.reads_in_place = in_place(graph).inputs
 
     def start(
@@ -156,6 +160,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         return export_parts(KIND, self._graph, enable_float16=self._enable_float16)
 
     def close(self) -> None:
+        super().close()
         self._constants = []
 
     def _kind(self, known: KnownTensors) -> RunKind:
