@@ -29,6 +29,7 @@ from nnrt_hdi.tensor import Array
 pytest.importorskip("torch", reason="needs torch: `make test-torch` has it")
 
 import torch
+from nnrt_backend_torch import found
 from nnrt_backend_torch.accelerator import AcceleratorBackend
 from nnrt_backend_torch.backend import TorchBackend
 from nnrt_backend_torch.options import Options
@@ -274,7 +275,17 @@ def test_a_wrong_number_of_threads(threads: str) -> None:
 def test_devices_are_listed() -> None:
     (state,) = [state for state in backend_states() if state.name == "torch"]
     assert (state.broken, state.skipped) == ("", "")
-    assert [device.name for device in state.devices][-1] == "cpu"
+    assert [(device.name, device.hardware) for device in state.devices][-1] == ("cpu", "")
+
+
+@pytest.mark.parametrize(("hip", "driver"), [(None, "cuda"), ("6.4", "hip")])
+def test_accelerators_are_called_as_other_backends_call_them(
+    monkeypatch: pytest.MonkeyPatch, hip: str | None, driver: str
+) -> None:
+    monkeypatch.setattr(found, "present_devices", lambda: [torch.device("cuda", 1), CPU])
+    monkeypatch.setattr(torch.version, "hip", hip)
+    device, _ = found.found_devices()
+    assert (device.name, device.options, device.hardware) == ("cuda-1", {"device": "cuda:1"}, f"{driver}:1")
 
 
 def test_threads_of_a_run() -> None:
