@@ -47,6 +47,7 @@ class IsolatedModel(PreparedModel):
         self.process, self._description = source.make(progress)
         self.inputs, self.outputs = self._description.inputs, self._description.outputs
         self.kept_bytes = self._description.kept_bytes
+        self.device_bytes = self._description.device_bytes
         # The process gets a copy of every input anyway.
         self.reads_in_place = frozenset(range(len(self.inputs)))
         self._known_bytes = sum(spec.known_bytes for spec in self.outputs)
