@@ -20,7 +20,7 @@ from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import DimRange
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, TimedOut, Unsupported
-from nnrt_hdi.files.graph_file import read_spec
+from nnrt_hdi.files.graph_file import read_end_spec
 from nnrt_hdi.forking import ForkServer, aligned, packed_request
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
@@ -170,8 +170,8 @@ def _description(answer: Any) -> Description:
         for note in notes[:_MOST_NOTES]:
             _log.warning("the process of a model says: %r", str(note)[:MOST_TEXT])
         return Description(
-            tuple(map(read_spec, inputs)),
-            tuple(map(read_spec, outputs)),
+            tuple(map(read_end_spec, inputs)),
+            tuple(map(read_end_spec, outputs)),
             _PROCESS_BYTES + int(kept_bytes),
             None if device_bytes is None else int(device_bytes),
             ranges and [DimRange(tuple(map(int, least)), tuple(map(int, most))) for least, most in ranges],
