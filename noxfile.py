@@ -20,8 +20,10 @@ FIRST_WHEELS = {
 }
 # The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
 GRPC_TOOLS = "grpcio-tools==1.74.0"
-# The schemas that deploy/kubernetes is checked against.
+# The schemas that deploy/helm is checked against.
 KUBERNETES_SCHEMAS = "kubernetes-validate>=1.36"
+# For examples/ray_serve.py.
+RAY_SERVE = "ray[serve]>=2.49"
 STUBS = Path("nnrt_hdi/v2")
 
 nox.needs_version = ">=2025.5.1"
@@ -79,7 +81,7 @@ def generate(session: nox.Session, folder: Path) -> None:
 @nox.session
 def engines(session: nox.Session) -> None:
     """Run the tests of Kubernetes and Ray, with the large packages that they take."""
-    session.install("--editable", ".[test,k8s,ray]", KUBERNETES_SCHEMAS)
+    session.install("--editable", ".[test,k8s,ray]", KUBERNETES_SCHEMAS, RAY_SERVE)
     session.run("pytest", "-q", "tests/on_kubernetes", "tests/on_ray", *session.posargs)
 
 
