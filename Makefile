@@ -8,7 +8,7 @@ NOX := $(ENV)/bin/nox -s
 OF_INTEGERS := tests/backends/test_onnxruntime_lowering.py $(addprefix tests/onnx_import/test_,microsoft_operators.py ort_tools.py networks.py)
 # What libneural_network_runtime is compiled of.
 C_LIBRARY := $(addprefix nnrt_client/c/,library.c functions.inc) $(wildcard nnrt_client/c/include/*/*.h)
-SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples docs noxfile.py setup.py
+SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks deploy examples docs noxfile.py setup.py
 
 # Tests start many processes: none compiles again what another one has.
 export PYTHONDONTWRITEBYTECODE :=
