@@ -68,5 +68,5 @@ class Server:
             await repository.start()
             await grpc_server.start()
             stack.push_async_callback(grpc_server.stop, settings.drain_s)
-            await asyncio.to_thread(on_ready, [grpc_server.address])
+            await asyncio.to_thread(on_ready, [f"grpc://{grpc_server.address}"])
             await self._stopping.wait()
