@@ -5,15 +5,24 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnrt_client.model_session.pool import Pool
 from nnrt_client.serving.grpc.server import GrpcServer
 from nnrt_client.serving.inference import Inference
+from nnrt_client.serving.intake import Intake
 from nnrt_client.serving.repository.repository import Repository
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.shared_memory import SharedMemory
 from nnrt_client.session.io_loop import io_loop
 from nnrt_client.settings import Settings
+from nnrt_hdi.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from nnrt_client.serving.rest.server import RestServer
+
+# Stands for an address of a face that is left out.
+NOWHERE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,9 @@ class ServerSettings:
     http: str
     grpc: str
     shared_memory: bool = False
-    most_bytes: int = 1 << 30
+    request_bytes: int = 1 << 30
+    held_bytes: int = 4 << 30
+    read_s: float = 60.0
     drain_s: float = 30.0
 
 
@@ -62,11 +73,31 @@ class Server:
             stack.push_async_callback(asyncio.to_thread, pool.close)
             repository = Repository(settings.models, pool)
             memory = SharedMemory(is_offered=settings.shared_memory)
-            state = ServerState(repository, Inference(repository.choose), memory)
-            grpc_server = GrpcServer(state, settings.grpc, settings.most_bytes)
+            intake = Intake(settings.request_bytes, settings.held_bytes)
+            state = ServerState(repository, Inference(repository.choose), memory, intake)
+            faces = self._faces(state)
             stack.push_async_callback(repository.close)
             await repository.start()
-            await grpc_server.start()
-            stack.push_async_callback(grpc_server.stop, settings.drain_s)
-            await asyncio.to_thread(on_ready, [f"grpc://{grpc_server.address}"])
+            for face in faces:
+                await face.start()
+                stack.push_async_callback(face.stop, settings.drain_s)
+            await asyncio.to_thread(on_ready, [face.address for face in faces])
             await self._stopping.wait()
+
+    def _faces(self, state: ServerState) -> "Sequence[GrpcServer | RestServer]":
+        """Return the servers of the addresses that are given. Raises InvalidParameter if one can't listen."""
+        settings = self._settings
+        faces: list[GrpcServer | RestServer] = []
+        if settings.http != NOWHERE:
+            faces.append(_rest(state, settings))
+        if settings.grpc != NOWHERE:
+            faces.append(GrpcServer(state, settings.grpc, settings.request_bytes))
+        return faces
+
+
+def _rest(state: ServerState, settings: ServerSettings) -> "RestServer":
+    try:
+        from nnrt_client.serving.rest.server import RestServer
+    except ModuleNotFoundError as error:
+        raise InvalidParameter(f"it needs {error.name}; pip install 'nnrt[serving]'", place="--http") from error
+    return RestServer(state, settings.http, settings.read_s)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from daemon_process import DaemonProcess
+
 from serving.served import MODELS, ServerProcess, add_model
 
 StartServer = Callable[..., ServerProcess]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
+
 from serving.served import ServerProcess
 
 

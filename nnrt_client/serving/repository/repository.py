@@ -96,7 +96,7 @@ class Repository:
         return [Entry(model, version, State.READY) for model, versions in self._models.items() for version in versions]
 
     async def load(self, model: str) -> None:
-        """Load a model, or its changes, and return when it is ready. Raises UnknownModel, and the reason for a failure."""
+        """Load a model, or its changes, and return when it is ready. Raises UnknownModel, or why it failed."""
         raise NotReady("it can't be loaded", place=f"model {model!r}")
 
     async def unload(self, model: str) -> None:
