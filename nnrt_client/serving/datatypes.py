@@ -1,5 +1,6 @@
 """Data types of the protocol, and tensors as its bytes."""
 
+import math
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
@@ -33,6 +34,7 @@ _NAMES = {
 }
 DTYPES: dict[str, np.dtype[Any]] = {name: NUMPY_DTYPES[DataType[known]] for known, name in _NAMES.items()}
 DATATYPES = (*DTYPES, BYTES)
+_MOST_DIMS, _MOST_ELEMENTS = 32, 1 << 48
 _LENGTH = struct.Struct("<I")
 
 
@@ -43,14 +45,16 @@ def datatype_of(data_type: IntEnum) -> str:
 
 def element_count(shape: Sequence[int], place: str) -> int:
     """Return the number of elements of a shape. Raises InvalidParameter for negative dimensions, and for too many."""
-    count = 1
-    for dim in shape:
-        if dim < 0:
-            raise InvalidParameter(f"the shape is {format_shape(tuple(shape))}; dimensions are 0 or more", place=place)
-        count *= dim
-    if count >= 1 << 48 or len(shape) > 32:
-        raise InvalidParameter(f"the shape is {format_shape(tuple(shape))}; that is too much", place=place)
-    return count
+    if len(shape) > _MOST_DIMS:
+        raise InvalidParameter(f"there are {len(shape)} dimensions; use at most {_MOST_DIMS}", place=place)
+    if any(dim < 0 for dim in shape):
+        raise InvalidParameter(f"the shape is {format_shape(tuple(shape))}; dimensions are 0 or more", place=place)
+    # NumPy takes no shape that would be too large without its zeros, either.
+    if math.prod(max(dim, 1) for dim in shape) >= _MOST_ELEMENTS:
+        raise InvalidParameter(
+            f"the shape is {format_shape(tuple(shape))}; use at most {_MOST_ELEMENTS} elements", place=place
+        )
+    return math.prod(shape)
 
 
 def from_bytes(datatype: str, shape: Shape, data: Buffer, place: str) -> Array:
@@ -67,6 +71,8 @@ def from_bytes(datatype: str, shape: Shape, data: Buffer, place: str) -> Array:
         raise InvalidParameter(
             f"it has {view.nbytes} bytes; {datatype}{format_shape(shape)} takes {count * dtype.itemsize}", place=place
         )
+    if dtype == np.bool_ and np.frombuffer(view, np.uint8).max(initial=0) > 1:
+        raise InvalidParameter("it has bytes other than 0 and 1; BOOL takes those", place=place)
     return np.frombuffer(view, dtype).reshape(shape)
 
 

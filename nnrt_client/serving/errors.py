@@ -26,6 +26,10 @@ class NotReady(UnavailableDevice, code=ReturnCode.UNAVAILABLE_DEVICE, status="UN
     """The model is there, but can't be used now."""
 
 
+class TooLarge(InvalidParameter, code=ReturnCode.INVALID_PARAMETER, status="INVALID_ARGUMENT"):
+    """The request has too many bytes."""
+
+
 class Busy(OutOfMemory, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_EXHAUSTED"):
     """Too many requests wait; try again later."""
 
@@ -44,6 +48,7 @@ RETRY_AFTER_S = 1
 # HTTP statuses of error classes, subclasses first.
 _HTTP_STATUSES: tuple[tuple[type[NnrtError], HTTPStatus], ...] = (
     (UnknownModel, HTTPStatus.NOT_FOUND),
+    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (OutOfMemory, HTTPStatus.TOO_MANY_REQUESTS),
     (Denied, HTTPStatus.FORBIDDEN),
     (ConnectionFailed, HTTPStatus.UNAUTHORIZED),

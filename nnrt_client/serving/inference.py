@@ -75,7 +75,7 @@ def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:
 
 
 def _outputs(version: ServedVersion, request: InferRequest, named: Mapping[str, Any]) -> list[MadeOutput]:
-    wanted = request.outputs or [WantedOutput(info.name) for info in version.outputs]
+    wanted = request.outputs or [WantedOutput(info.name, is_binary=request.is_binary) for info in version.outputs]
     datatypes = {info.name: info.datatype for info in version.outputs}
     return [_output(version, one, datatypes[one.name], named[one.name]) for one in wanted]
 

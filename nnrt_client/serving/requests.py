@@ -44,6 +44,8 @@ class InferRequest:
     # Empty: all outputs, in the model's order.
     outputs: Sequence[WantedOutput]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    # Whether outputs that it doesn't name go into the response as bytes rather than as JSON.
+    is_binary: bool = True
     # Seconds within which the response is wanted; None: no limit of the client's.
     timeout_s: float | None = None
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from nnrt_client.serving.errors import NotReady, UnknownModel
 from nnrt_client.serving.inference import Inference
+from nnrt_client.serving.intake import Intake
 from nnrt_client.serving.repository.repository import Repository
 from nnrt_client.serving.shared_memory import SharedMemory
 
@@ -23,11 +24,12 @@ EXTENSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Models, inference and shared memory of a server. Only its loop uses it."""
+    """Models, inference, shared memory and intake of a server. Only its loop uses it."""
 
     repository: Repository
     inference: Inference
     memory: SharedMemory
+    intake: Intake
 
     @property
     def extensions(self) -> tuple[str, ...]:
@@ -37,7 +39,6 @@ class ServerState:
     def is_model_ready(self, model: str, version: str) -> bool:
         """Return whether a request for the model would be computed now; also False for an unknown model."""
         try:
-            self.repository.choose(model, version)
+            return bool(self.repository.choose(model, version).session.devices)
         except (UnknownModel, NotReady):
             return False
-        return True

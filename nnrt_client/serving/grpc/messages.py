@@ -8,12 +8,12 @@ from google.protobuf.message import DecodeError
 from typing_extensions import Buffer
 
 from nnrt_client.serving.datatypes import BYTES, Array, element_count, from_bytes, object_array, require_dtype, to_bytes
-from nnrt_client.serving.requests import InferRequest, InferResponse, InputTensor, MadeOutput, Parameter, WantedOutput
-from nnrt_client.serving.shared_memory import Region, SharedMemory
+from nnrt_client.serving.intake import Held
+from nnrt_client.serving.parameters import read_shared, told_region, wanted_output
+from nnrt_client.serving.requests import InferRequest, InferResponse, InputTensor, Parameter
+from nnrt_client.serving.shared_memory import SharedMemory
 from nnrt_client.serving.wire import open_inference_pb2 as pb
 from nnrt_hdi.errors import InvalidParameter
-
-REGION, OFFSET, SIZE = "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"
 
 # Fields of typed contents by data type. Others travel as raw contents only.
 _CONTENTS = {
@@ -34,13 +34,16 @@ _CONTENTS = {
 _RAW_TAG = bytes([pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER << 3 | 2])
 
 
-def request_of(data: bytes, memory: SharedMemory, timeout_s: float | None) -> InferRequest:
+def request_of(data: bytes, memory: SharedMemory, held: Held, timeout_s: float | None) -> InferRequest:
     """Return the request in the bytes of a ModelInferRequest.
 
     Raises:
         InvalidParameter: It is no message, or its tensors are wrong.
         InvalidPath: It names an unknown region of shared memory.
+        TooLarge: It has too many bytes.
+        Busy: All requests together have too many.
     """
+    held.take(len(data))
     try:
         message = pb.ModelInferRequest.FromString(data)
     except DecodeError as error:
@@ -49,10 +52,10 @@ def request_of(data: bytes, memory: SharedMemory, timeout_s: float | None) -> In
         message.model_name,
         message.model_version,
         message.id,
-        _inputs(message, memory),
-        [_wanted(output, memory) for output in message.outputs],
+        _inputs(message, memory, held),
+        [wanted_output(output.name, parameters_of(output.parameters), memory) for output in message.outputs],
         parameters_of(message.parameters),
-        timeout_s,
+        timeout_s=timeout_s,
     )
 
 
@@ -70,22 +73,23 @@ def bytes_of(response: InferResponse) -> bytes:
     for output in response.outputs:
         told = head.outputs.add(name=output.wanted.name, datatype=output.datatype, shape=output.shape)
         if output.array is None:
-            _tell_region(told.parameters, output)
+            for name, parameter in told_region(output).items():
+                _set_parameter(told.parameters[name], parameter)
         else:
             data = to_bytes(output.array)
             raw += (_RAW_TAG, _varint(memoryview(data).nbytes), data)
     return b"".join((head.SerializeToString(), *raw))
 
 
-def _inputs(message: pb.ModelInferRequest, memory: SharedMemory) -> list[InputTensor]:
+def _inputs(message: pb.ModelInferRequest, memory: SharedMemory, held: Held) -> list[InputTensor]:
     raw = iter(message.raw_input_contents)
     inputs = []
     is_raw = bool(message.raw_input_contents)
     for tensor in message.inputs:
         place, shape = f"input {tensor.name!r}", tuple(tensor.shape)
-        region = _region(tensor.parameters, memory, place)
-        if region is not None:
-            array = from_bytes(tensor.datatype, shape, region.read(), place)
+        shared = read_shared(parameters_of(tensor.parameters), memory, held, place)
+        if shared is not None:
+            array = from_bytes(tensor.datatype, shape, shared, place)
         elif not is_raw:
             array = _typed(tensor, shape, place)
         elif tensor.HasField("contents"):
@@ -125,29 +129,6 @@ def _typed(tensor: Any, shape: Sequence[int], place: str) -> Array:
     return array.astype(dtype).reshape(shape)
 
 
-def _wanted(output: Any, memory: SharedMemory) -> WantedOutput:
-    place = f"output {output.name!r}"
-    classes = _whole(output.parameters, "classification", place)
-    return WantedOutput(output.name, classes, _region(output.parameters, memory, place))
-
-
-def _region(parameters: Mapping[str, Any], memory: SharedMemory, place: str) -> Region | None:
-    if REGION not in parameters:
-        return None
-    name = parameters_of(parameters)[REGION]
-    return memory.part(str(name), _whole(parameters, OFFSET, place), _whole(parameters, SIZE, place), place)
-
-
-def _whole(parameters: Mapping[str, Any], name: str, place: str) -> int:
-    """Return a parameter that is a whole number, 0 if it is missing. Raises InvalidParameter for another value."""
-    if name not in parameters:
-        return 0
-    value = _parameter(name, parameters[name])
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidParameter(f"the parameter {name} is {value!r}; use a whole number", place=place)
-    return value
-
-
 def _parameter(name: str, one: Any) -> Parameter:
     kind = one.WhichOneof("parameter_choice")
     if kind is None:
@@ -169,14 +150,6 @@ def _set_parameter(told: Any, value: Parameter) -> None:
             told.double_param = value
         case str():
             told.string_param = value
-
-
-def _tell_region(parameters: Any, output: MadeOutput) -> None:
-    region = output.wanted.region
-    assert region is not None
-    parameters[REGION].string_param = region.of.name
-    parameters[OFFSET].int64_param = region.offset
-    parameters[SIZE].int64_param = output.size_bytes
 
 
 def _varint(number: int) -> bytes:

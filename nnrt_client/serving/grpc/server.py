@@ -59,7 +59,7 @@ class GrpcServer:
         except RuntimeError as error:
             raise InvalidParameter("can't listen there", place=f"--grpc {address!r}") from error
         # Address that clients use.
-        self.address = f"{host}:{port}"
+        self.address = f"grpc://{host}:{port}"
 
     async def start(self) -> None:
         """Take calls."""

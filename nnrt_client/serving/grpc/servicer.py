@@ -8,13 +8,11 @@ from typing import Any
 
 import grpc
 
+from nnrt_client.serving import descriptions
 from nnrt_client.serving.errors import RETRY_AFTER_S
-from nnrt_client.serving.grpc import descriptions
 from nnrt_client.serving.grpc.messages import bytes_of, request_of
-from nnrt_client.serving.repository.repository import State
-from nnrt_client.serving.server_state import NAME, ServerState
+from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.wire import open_inference_pb2 as pb
-from nnrt_hdi import __version__
 from nnrt_hdi.errors import NnrtError, OutOfMemory, UnavailableDevice, Unsupported
 
 # Requests of a stream that are computed at a time.
@@ -63,13 +61,14 @@ class Servicer:
     @_told
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
         """Answer with the server's name, version and extensions."""
-        return pb.ServerMetadataResponse(name=NAME, version=__version__, extensions=self._state.extensions)
+        return pb.ServerMetadataResponse(**descriptions.server(self._state))
 
     @_told
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
         """Answer with the inputs and outputs of a model."""
         version = self._state.repository.choose(request.name, request.version)
-        return descriptions.metadata(version, self._state.repository.versions(version.model))
+        told = descriptions.metadata(version, self._state.repository.versions(version.model))
+        return pb.ModelMetadataResponse(**told)
 
     @_told
     async def ModelConfig(self, request: Any, context: Any) -> Any:
@@ -87,16 +86,8 @@ class Servicer:
     @_told
     async def RepositoryIndex(self, request: Any, context: Any) -> Any:
         """Answer with the state of every version of every model."""
-        entries = self._state.repository.index()
-        return pb.RepositoryIndexResponse(
-            models=[
-                pb.RepositoryIndexResponse.ModelIndex(
-                    name=entry.model, version=entry.version, state=entry.state.value, reason=entry.reason
-                )
-                for entry in entries
-                if entry.state is State.READY or not request.ready
-            ]
-        )
+        told = descriptions.index(self._state.repository.index(), only_ready=request.ready)
+        return pb.RepositoryIndexResponse(models=told)
 
     @_told
     async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
@@ -117,12 +108,9 @@ class Servicer:
     @_told
     async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
         """Answer with the regions that are registered."""
-        told = pb.SystemSharedMemoryStatusResponse()
-        for name, region in self._state.memory.regions(request.name).items():
-            status = told.regions[name]
-            status.name, status.key = region.name, region.key
-            status.offset, status.byte_size = region.offset, region.size_bytes
-        return told
+        regions = self._state.memory.regions(request.name)
+        told = {name: descriptions.region(one) for name, one in regions.items()}
+        return pb.SystemSharedMemoryStatusResponse(regions=told)
 
     @_told
     async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:
@@ -139,8 +127,7 @@ class Servicer:
     @_told
     async def ModelInfer(self, request: bytes, context: Any) -> bytes:
         """Compute a request; both are bytes, which gRPC needs not decode."""
-        given = request_of(request, self._state.memory, context.time_remaining())
-        return bytes_of(await self._state.inference.infer(given))
+        return await self._infer(request, context.time_remaining())
 
     async def ModelStreamInfer(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Compute the requests of a stream, several at a time, and answer in their order."""
@@ -165,9 +152,14 @@ class Servicer:
 
     async def _streamed(self, request: bytes) -> bytes:
         try:
-            response = bytes_of(await self._state.inference.infer(request_of(request, self._state.memory, None)))
+            response = await self._infer(request, None)
         except NnrtError as error:
             return pb.ModelStreamInferResponse(error_message=str(error)).SerializeToString()
         return pb.ModelStreamInferResponse(
             infer_response=pb.ModelInferResponse.FromString(response)
         ).SerializeToString()
+
+    async def _infer(self, request: bytes, timeout_s: float | None) -> bytes:
+        state = self._state
+        with state.intake.request() as held:
+            return bytes_of(await state.inference.infer(request_of(request, state.memory, held, timeout_s)))
