@@ -123,7 +123,7 @@ def peers(session: nox.Session) -> None:
 
 @nox.session
 def mlserver(session: nox.Session) -> None:
-    """Install MLServer, with which benchmarks/serving.py compares, and which doesn't go with KServe."""
+    """Install MLServer, with which benchmarks/model_servers.py compares, and which doesn't go with KServe."""
     session.install("mlserver>=1.7", "onnxruntime")
 
 

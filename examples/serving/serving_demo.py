@@ -58,7 +58,7 @@ def main() -> None:
         call_by_curl(http, digits.test_images[0], int(digits.test_labels[0]))
 
         console.rule(f"{CLIENTS} clients send {PICTURES_PER_S:g} pictures a second each")
-        client = stack.enter_context(triton.InferenceServerClient(grpc))
+        client = stack.enter_context(triton.InferenceServerClient(grpc.removeprefix("grpc://")))
         caller = Caller(client)
         questions = [(picture, caller.classify(picture)) for picture in digits.test_images[:, np.newaxis]]
         right = np.mean(
@@ -147,9 +147,9 @@ def call_by_curl(http: str, picture: NDArray[np.float32], label: int) -> None:
         ("/v2/models/digits/infer", json.dumps({"inputs": [tensor], "outputs": [wanted]})),
     ):
         data = () if body is None else ("--data-binary", "@-")
-        console.print(f"$ curl http://{http}{path}" + (" --data @picture.json" if data else ""))
+        console.print(f"$ curl {http}{path}" + (" --data @picture.json" if data else ""))
         answer = subprocess.run(
-            [curl, "-sS", "--fail-with-body", f"http://{http}{path}", *data],
+            [curl, "-sS", "--fail-with-body", f"{http}{path}", *data],
             input=body,
             stdout=subprocess.PIPE,
             text=True,

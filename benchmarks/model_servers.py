@@ -76,7 +76,7 @@ def server(models: Path, *devices: str) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().split()[-1]
+            yield process.stdout.readline().split()[-1].removeprefix("grpc://")
         finally:
             process.terminate()
 
