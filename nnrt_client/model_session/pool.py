@@ -133,6 +133,7 @@ class Pool(Closable):
         patience_s: float = PATIENCE_S,
         hedging: Hedging | None = None,
         same_numbers: bool = False,
+        warm_up: Callable[[ModelSession], object] | None = None,
         progress: Progress | None = None,
         wait_s: float = 0.0,
         **how: Unpack[LoadOptions],
@@ -151,6 +152,8 @@ class Pool(Closable):
             hedging: When a run that takes long is started on a second device as well; without it never.
             same_numbers: Whether only devices of the most frequent kind take part, with one version of one backend, so
                 that all replicas compute the same numbers.
+            warm_up: Called with the model on each device, in another thread, before runs go there. If it raises an
+                error, the device doesn't get the model.
             progress: Called as by `Compilation.build`.
             wait_s: How long to wait for the first device, if none can be reached.
             **how: Options about the model, see `LoadOptions`.
@@ -173,6 +176,7 @@ class Pool(Closable):
                 rule=Rule(retries, patience_s),
                 hedging=hedging,
                 same_numbers=same_numbers,
+                warm_up=warm_up,
             )
 
     def members(self) -> list[Member]:
@@ -198,6 +202,7 @@ class Pool(Closable):
         rule: Rule = _DEFAULT_RULE,
         hedging: Hedging | None = None,
         same_numbers: bool = False,
+        warm_up: Callable[[ModelSession], object] | None = None,
     ) -> PooledSession:
         """Make the session for `load`; the session takes over the resources that the stack closes."""
         require_wait(wait_s)
@@ -211,7 +216,12 @@ class Pool(Closable):
                     progress(stage, fraction)
 
             with ExitStack() as own:
-                return loading.load_on(lambda: device, own, report_progress)
+                loaded = loading.load_on(lambda: device, own, report_progress)
+                if warm_up is not None:
+                    own.callback(loaded.close)
+                    warm_up(loaded)
+                    own.pop_all()
+                return loaded
 
         digest = Once(lambda: loading.digest)
         if replicas is not None:

@@ -1,12 +1,15 @@
 """A pooled session whose number of replicas changes."""
 
+import numpy as np
 import pytest
 from networks import convolution_model, identity_model
 from waiting import until
 
-from nnrt_client import InvalidParameter, OperationForbidden, Pool, load
+from nnrt_client import InvalidParameter, ModelSession, OperationFailed, OperationForbidden, Pool, load
 from pool.conftest import Fleet
 from pool.load import Load, addresses, states
+
+ONE = np.ones(1, np.float32)
 
 
 def test_no_run_fails_while_replicas_come_and_go(fleet: Fleet) -> None:
@@ -44,3 +47,25 @@ def test_what_can_not_be_asked_for(fleet: Fleet) -> None:
         session.close()
         with pytest.raises(OperationForbidden, match="the session is closed"):
             session.resize(1)
+
+
+def test_a_device_is_warmed_up_before_runs_go_there(fleet: Fleet) -> None:
+    """One where that fails doesn't get the model."""
+    daemons = fleet(3)
+    warmed = []
+
+    def warm_up(session: ModelSession) -> None:
+        session.run([ONE])
+        warmed.append(session.device.address)
+        if session.device.address == daemons[1].address:
+            raise OperationFailed("it is too cold")
+
+    with Pool(addresses(daemons)) as pool, pool.load(identity_model(), warm_up=warm_up) as session:
+        assert sorted(warmed) == sorted(addresses(daemons))
+        assert {device.address for device in session.devices} == {daemons[0].address, daemons[2].address}
+        assert "it is too cold" in session.report.refused[daemons[1].address]
+        with pool.load(identity_model(), replicas=1, warm_up=warm_up) as resized:
+            before = len(warmed)
+            resized.resize(2)
+            until(lambda: len(resized.devices) == 2)
+            assert len(warmed) > before

@@ -1,7 +1,10 @@
 """Devices of served models: replicas, scaling, daemons that die, and more models than fit."""
 
+import queue
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from conftest import StartDaemon
@@ -92,6 +95,34 @@ def test_replicas_follow_the_requests(start_server: StartServer, start_daemon: S
             requests.wait_for_more()
         until(lambda: client.replicas("m") == 1)
     assert not requests.errors
+
+
+def test_requests_end_where_they_began(start_server: StartServer, start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """A version that is replaced or removed is freed after its requests."""
+    models = tmp_path / "models"
+    add_version(models, "m", 1)
+    daemon = start_daemon("--backend", "steady", "--option", "seconds=1")
+    server = start_server(models, *SOON, device=daemon.address)
+    ended: queue.SimpleQueue[tuple[triton.InferResult | None, object]] = queue.SimpleQueue()
+    x = triton.InferInput("x", [1, 1], "FP32")
+    x.set_data_from_numpy(np.ones((1, 1), np.float32))
+    with Client(server) as client:
+        client.triton.async_infer("m", [x], lambda result, error: ended.put((result, error)))
+        add_version(models, "m", 2)
+        until(lambda: client.states("m") == {"1": "UNLOADING", "2": "READY"}, client.index)
+        client.triton.async_infer("m", [x], lambda result, error: ended.put((result, error)))
+        shutil.rmtree(models / "m")
+        until(lambda: client.states("m") == {"2": "UNLOADING"}, client.index)
+        with pytest.raises(triton.InferenceServerException, match="it is unloading"):
+            client.ask("m")
+        for version in "12":
+            result, error = ended.get(timeout=30)
+            assert error is None
+            assert result is not None
+            assert result.get_response().model_version == version
+        until(lambda: not client.index())
+    assert server.stop() == 0
+    assert "ERROR" not in server.log()
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """Loader: puts versions of models on devices, a few at a time."""
 
 import asyncio
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from nnrt_client.model_session.loading import LoadOptions
 from nnrt_client.model_session.pool import Pool, PooledSession
@@ -63,16 +65,15 @@ def _load(pool: Pool, source: Source, settings: ModelSettings) -> PooledSession:
     """Load a version. Runs in a thread of its own, because it waits."""
     found = source.found
     assert found.file is not None
-    session = pool.load(found.file, replicas=settings.first_replicas, **source.options)
-    try:
-        warm_up(session, settings.warm_up)
+    make_runs = partial(warm_up, runs=settings.warm_up)
+    with ExitStack() as stack:
+        session = pool.load(found.file, replicas=settings.first_replicas, warm_up=make_runs, **source.options)
+        stack.callback(session.close)
         try:
             is_same = print_version(found.folder) == found.prints
         except OSError as error:
             raise InvalidPath(f"it can't be read: {error.strerror}") from error
         if not is_same:
             raise NotReady("its files changed while it was loaded")
-    except BaseException:
-        session.close()
-        raise
+        stack.pop_all()
     return session

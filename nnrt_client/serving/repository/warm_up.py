@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_client.model_session.pool import PooledSession, replicas_of
+from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.serving.datatypes import DTYPES, Array, datatype_of, object_array
 from nnrt_client.serving.repository.model_settings import WarmInput
 from nnrt_client.serving.repository.paths import read_bounded
@@ -17,14 +17,13 @@ from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.tensor import Shape, format_shape
 
 _MOST_BYTES = 1 << 30
-_RUN_TIMEOUT_MS = 600_000
 
 
-def warm_up(session: PooledSession, runs: Sequence[Mapping[str, WarmInput]]) -> None:
-    """Make runs on each device that has a model; they don't count there.
+def warm_up(session: ModelSession, runs: Sequence[Mapping[str, WarmInput]]) -> None:
+    """Make runs of a model.
 
     Args:
-        session: Session of the model.
+        session: The model on a device.
         runs: Inputs of each run by name; one that isn't named is zeros.
 
     Raises:
@@ -39,9 +38,7 @@ def warm_up(session: PooledSession, runs: Sequence[Mapping[str, WarmInput]]) -> 
             raise InvalidParameter(
                 f"there are no inputs {sorted(unknown)}; there are {[one.name for one in descs]}", place=place
             )
-        given = [_array(desc, run.get(desc.name, WarmInput()), f"{place}: input {desc.name!r}") for desc in descs]
-        for replica in replicas_of(session).serving:
-            replica.time_run(given, _RUN_TIMEOUT_MS, ())
+        session.run([_array(one, run.get(one.name, WarmInput()), f"{place}: input {one.name!r}") for one in descs])
 
 
 def _array(desc: TensorDesc, wanted: WarmInput, place: str) -> Array:
