@@ -109,7 +109,7 @@ class Servicer:
     async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
         """Answer with the regions that are registered."""
         regions = self._state.memory.regions(request.name)
-        told = {name: descriptions.region(one) for name, one in regions.items()}
+        told: Any = {name: descriptions.region(one) for name, one in regions.items()}
         return pb.SystemSharedMemoryStatusResponse(regions=told)
 
     @_told

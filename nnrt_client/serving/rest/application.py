@@ -73,7 +73,7 @@ class Application:
             ClientDisconnect: _told_nobody,
             Exception: _told_fault,
         }
-        return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+        return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _live(self, request: Request) -> Response:
         return _document({"live": True})

@@ -12,7 +12,7 @@ from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.tensor import Shape, format_shape
 
 # What elements are in Python, by the kind of numpy's type.
-_KINDS = {
+_KINDS: dict[str, tuple[set[type], str]] = {
     "b": ({bool}, "true and false"),
     "i": ({int}, "whole numbers"),
     "u": ({int}, "whole numbers"),
