@@ -8,14 +8,14 @@ NOX := $(ENV)/bin/nox -s
 OF_INTEGERS := tests/backends/test_onnxruntime_lowering.py $(addprefix tests/onnx_import/test_,microsoft_operators.py ort_tools.py networks.py)
 # What libneural_network_runtime is compiled of.
 C_LIBRARY := $(addprefix nnrt_client/c/,library.c functions.inc) $(wildcard nnrt_client/c/include/*/*.h)
-SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks examples docs noxfile.py setup.py
+SOURCES := nnrt_hdi nnrt_client nnrt_device_service backends tests benchmarks deploy examples docs noxfile.py setup.py
 
 # Tests start many processes: none compiles again what another one has.
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c demo-fleet demo-torch quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines test-torch openvino fuzz mutants bench bench-fleet bench-torch bench-gpu peers networks clean
+.PHONY: help demo demo-c demo-fleet demo-serve demo-torch quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines test-torch openvino fuzz mutants bench bench-fleet bench-torch bench-gpu peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2} /^## /{print "\n" substr($$0, 4)}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo: $(ENV)/demo ## Run two daemons, classify digits on them, kill one
 
 demo-fleet: $(ENV)/demo ## Use four daemons as one device while they are killed, drained and restarted
 	@PYTHONPATH=examples/digits $(ENV)/bin/python examples/fleet/fleet_demo.py
+
+demo-serve: $(ENV)/serving ## Serve a model to clients in any language while it is upgraded and a daemon is killed
+	@PYTHONPATH=examples/digits:examples/fleet $(ENV)/bin/python examples/serving/serving_demo.py
 
 demo-torch: $(ENV)/test ## Do what `make demo` does on the torch backend (installs torch)
 	@$(NOX) torch -- demo
@@ -146,8 +149,8 @@ bench-torch: $(ENV)/test ## Measure networks on the torch backend, and write the
 bench-gpu: $(ENV)/test ## Measure networks on a GPU by the torch backend; print the tables (installs torch)
 	@$(NOX) torch -- bench --device cuda:0
 
-peers: $(ENV)/test ## Install the server that `make bench` compares with
-	$(NOX) peers
+peers: $(ENV)/test ## Install the servers that `make bench` compares with
+	$(NOX) peers mlserver
 
 networks: $(ENV)/test build/networks/exported ## Measure networks of all families, and write docs/reference/networks
 	PYTHONPATH=tests:tests/onnx_import $(ENV)/bin/python benchmarks/network_table.py --write
@@ -162,7 +165,11 @@ $(ENV)/demo: pyproject.toml setup.py $(C_LIBRARY)
 	$(ENV)/bin/pip install -q --no-compile -e .
 	@touch $@
 
+$(ENV)/serving: $(ENV)/demo
+	$(ENV)/bin/pip install -q --no-compile -e '.[serving,protocol-clients]'
+	@touch $@
+
 $(ENV)/test: pyproject.toml setup.py $(C_LIBRARY)
 	$(PYTHON) -m venv --upgrade-deps $(ENV)
 	$(ENV)/bin/pip install -q --no-compile -e '.[test,check,docs]'
-	@touch $@ $(ENV)/demo
+	@touch $@ $(ENV)/demo $(ENV)/serving

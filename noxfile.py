@@ -20,8 +20,11 @@ FIRST_WHEELS = {
 }
 # The oldest runtime the stubs must work with decides the generator: protobuf 6.31, grpcio 1.74.
 GRPC_TOOLS = "grpcio-tools==1.74.0"
-# The schemas that deploy/kubernetes is checked against.
+# What renders deploy/helm, for Linux on x86_64 only; and the schemas that it is checked against.
+HELM = "helm-python-sdk>=0.2.2; platform_machine == 'x86_64' and sys_platform == 'linux'"
 KUBERNETES_SCHEMAS = "kubernetes-validate>=1.36"
+# For examples/ray_serve.py.
+RAY_SERVE = "ray[serve]>=2.49"
 # The folders of protos/, which are those of the packages that are generated of them.
 STUBS = (Path("nnrt_hdi/v2"), Path("nnrt_client/serving/wire"))
 
@@ -83,7 +86,7 @@ def generate(session: nox.Session, folder: Path) -> None:
 @nox.session
 def engines(session: nox.Session) -> None:
     """Run the tests of Kubernetes and Ray, with the large packages that they take."""
-    session.install("--editable", ".[test,k8s,ray]", KUBERNETES_SCHEMAS)
+    session.install("--editable", ".[test,k8s,ray]", HELM, KUBERNETES_SCHEMAS, RAY_SERVE)
     session.run("pytest", "-q", "tests/on_kubernetes", "tests/on_ray", *session.posargs)
 
 
@@ -114,8 +117,14 @@ def torch(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """Install the server that benchmarks/crowds.py compares with, which needs other versions of what we need."""
-    session.install("--editable", ".[peers]")
+    """Install KServe's server, with which benchmarks compare; it needs other versions of what we need."""
+    session.install("--editable", ".[peers]", "onnxruntime")
+
+
+@nox.session
+def mlserver(session: nox.Session) -> None:
+    """Install MLServer, with which benchmarks/model_servers.py compares, and which doesn't go with KServe."""
+    session.install("mlserver>=1.7", "onnxruntime")
 
 
 @nox.session

@@ -11,14 +11,13 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from working_client import work_on_request
 
 PEER = __file__
 MODEL = "identity"
@@ -34,15 +33,9 @@ def kserve_server(python: str) -> Iterator[str]:
         process.communicate()
 
 
-async def serve() -> None:
-    """Serve gRPC like `kserve.ModelServer`, but only on the loopback and without HTTP."""
-    import grpc
-    from kserve import InferOutput, InferRequest, InferResponse, Model, ModelRepository, logging
-    from kserve.protocol.dataplane import DataPlane
-    from kserve.protocol.grpc import grpc_predict_v2_pb2_grpc
-    from kserve.protocol.grpc.interceptors import ExceptionToStatusInterceptor, LoggingInterceptor
-    from kserve.protocol.grpc.servicer import InferenceServicer
-    from kserve.protocol.model_repository_extension import ModelRepositoryExtension
+async def serve_identity() -> None:
+    """Serve y = x + 0."""
+    from kserve import InferOutput, InferRequest, InferResponse, Model
 
     class Identity(Model):  # type: ignore[misc]
         def predict(self, payload: InferRequest, *others: Any) -> InferResponse:
@@ -51,14 +44,28 @@ async def serve() -> None:
             output.set_data_from_numpy(y)
             return InferResponse(payload.id, MODEL, [output])
 
+    await serve([Identity(MODEL)])
+
+
+async def serve(models: Iterable[Any]) -> None:
+    """Serve gRPC like `kserve.ModelServer`, but only on the loopback and without HTTP, until the input is closed."""
+    import grpc
+    from kserve import ModelRepository, logging
+    from kserve.protocol.dataplane import DataPlane
+    from kserve.protocol.grpc import grpc_predict_v2_pb2_grpc
+    from kserve.protocol.grpc.interceptors import ExceptionToStatusInterceptor, LoggingInterceptor
+    from kserve.protocol.grpc.servicer import InferenceServicer
+    from kserve.protocol.model_repository_extension import ModelRepositoryExtension
+
     logging.logger.setLevel("WARNING")
-    models, model = ModelRepository(), Identity(MODEL)
-    model.load()
-    models.update(model)
+    repository = ModelRepository()
+    for model in models:
+        model.load()
+        repository.update(model)
     server = grpc.aio.server(
         ThreadPoolExecutor(4), interceptors=(LoggingInterceptor(), ExceptionToStatusInterceptor()), options=ANY_LENGTH
     )
-    servicer = InferenceServicer(DataPlane(models), ModelRepositoryExtension(models))
+    servicer = InferenceServicer(DataPlane(repository), ModelRepositoryExtension(repository))
     grpc_predict_v2_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -70,6 +77,7 @@ async def serve() -> None:
 def ask(address: str, elements: int) -> None:
     """Send requests with KServe's own client."""
     from kserve import InferenceGRPCClient, InferInput, InferRequest
+    from working_client import work_on_request  # It needs nnrt, which the servers do without.
 
     x = np.ones(elements, np.float32)
     loop = asyncio.new_event_loop()
@@ -97,4 +105,4 @@ if __name__ == "__main__":
     if arguments := sys.argv[1:]:
         ask(arguments[0], **json.loads(arguments[1]))
     else:
-        asyncio.run(serve())
+        asyncio.run(serve_identity())

@@ -15,6 +15,7 @@
             the same model at once, compared with one |
 | crowds | 8 clients x 16 in flight compared with one client; 60 clients with 8; batching; KServe's server (`make peers`
            installs it) |
+| model_servers | `nnrt serve` beside the servers of KServe and MLServer (`make peers` installs them), and beside a session |
 | shapes | runs of 10 and of 200 nodes with unseen shapes; a decoder with a growing cache |
 | stateful | a recurrent network, step by step |
 | options | what a canary, TLS and traces cost a run |
@@ -54,6 +55,7 @@ GROUPS = {
     "residency": "More models than fit",
     "loading": "Loading",
     "crowds": "Many clients",
+    "model_servers": "A server of models",
     "shapes": "Unseen shapes",
     "stateful": "State from step to step",
     "options": "Options",

@@ -81,6 +81,7 @@ from nnrt_hdi.errors import (
     UnavailableDevice,
     Unsupported,
 )
+from nnrt_hdi.packed_values import ValueType
 from nnrt_hdi.run_times import RunTimes
 
 __all__ = [
@@ -159,6 +160,7 @@ __all__ = [
     "TimedOut",
     "UnavailableDevice",
     "Unsupported",
+    "ValueType",
     "Way",
     "connect",
     "disconnect",

@@ -124,6 +124,10 @@ class OpenGraphModel(PreparedModel, Generic[PreparedT]):
             for spec in self.inputs
         ]
 
+    def close(self) -> None:
+        """Drop what is kept for kinds of runs. Overrides call this, too."""
+        self._kinds.forget()
+
 
 class GraphModel(OpenGraphModel[PreparedT]):
     """Model of a library that needs known shapes, compiled for each kind of run."""

@@ -13,20 +13,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any, NamedTuple, NoReturn, TypeVar
-
-import numpy as np
+from typing import NamedTuple, NoReturn
 
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import NnrtError, too_much
 from nnrt_hdi.graph import Graph, Node
+from nnrt_hdi.kernels import AnyDType, Call, Kernel, Library, Value, real_kernel
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops import OPERATORS, KnownTensors
 from nnrt_hdi.ops.inference import complete_specs
 from nnrt_hdi.ops.operands import MAX_SHAPE_VALUES
 from nnrt_hdi.ops.quantized import RealView
 from nnrt_hdi.ops.run_sizes import MOST_REMEMBERED
-from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec, format_shape
+from nnrt_hdi.tensor import UNKNOWN_DIM, Array, Shape, TensorSpec
 
 # The approximate size of a step.
 STEP_BYTES = 1024
@@ -40,63 +39,8 @@ FOLDED_BYTES, ALL_FOLDED_BYTES = 1 << 14, 1 << 16
 _OF_SHAPES = (NodeType.SHAPE, NodeType.RANK)
 _NEVER_FOLDED = (NodeType.ASSERT,)
 
-AnyDType = np.dtype[Any]
-Kernel = Callable[..., Any]
-KernelT = TypeVar("KernelT", bound=Kernel)
-# A tensor of the library: an array of numpy, a tensor on a device, or the like.
-Value = Any
 # A tensor that a step computes: its index in the graph, data type and shape.
 Result = tuple[int, AnyDType, Shape]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Description of a node for its kernel.
-
-    `attrs` has all attributes, under the names of their parameters in `nnrt_hdi.ops`; the specs are exact.
-    """
-
-    attrs: SimpleNamespace
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    max_tensor_bytes: int
-
-    def require_memory(self, shape: Shape, dtype: AnyDType) -> None:
-        """Raise OutOfMemory before an array is allocated that would exceed the limit of a single tensor."""
-        size = math.prod(shape) * dtype.itemsize
-        if size > self.max_tensor_bytes:
-            raise too_much(f"a tensor of {dtype} {format_shape(shape)} needs {size} bytes", self.max_tensor_bytes)
-
-
-class Kernels(dict[NodeType, Kernel]):
-    """Kernels of a library. A kernel gets its call and its operands; it returns its output, or a tuple of outputs."""
-
-    def of(self, node_type: NodeType) -> Callable[[KernelT], KernelT]:
-        """Register the kernel of a node type: a decorator."""
-
-        def register(function: KernelT) -> KernelT:
-            if node_type in self:
-                raise TypeError(f"{node_type.name} has two kernels")
-            self[node_type] = function
-            return function
-
-        return register
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    """A library that computes node by node.
-
-    `call` makes the calls for its kernels. `real_kernel` wraps a kernel so that it computes a quantized node as one of
-    real numbers. `empty` is the kernel of nodes whose results have no elements. `elements` returns the elements of a
-    small tensor, for inference.
-    """
-
-    kernels: Kernels
-    call: Callable[..., Call]
-    real_kernel: Callable[[Kernel, Any, RealView], Kernel]
-    empty: Kernel
-    elements: Callable[[Value], Array]
 
 
 class Step(NamedTuple):
@@ -363,7 +307,7 @@ class _NodeTemplate:
             self._view = OPERATORS[node_type].real_view(call.inputs, call.outputs)
             self._is_viewed = True
         kernel = library.kernels[node_type]
-        return library.real_kernel(kernel, call, self._view) if self._view else kernel
+        return real_kernel(kernel, call, self._view, library) if self._view else kernel
 
 
 def _picker(indices: tuple[int, ...]) -> Callable[[Sequence[Value]], Sequence[Value]]:

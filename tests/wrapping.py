@@ -44,6 +44,7 @@ class WrappedModel(PreparedModel):
         self.reads_in_place = right.reads_in_place
         self.takes_device_buffers = right.takes_device_buffers
         self.kept_bytes = right.kept_bytes
+        self.device_bytes = right.device_bytes
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()

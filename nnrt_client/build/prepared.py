@@ -42,8 +42,8 @@ class PreparedHandle(LockOwner):
         self._users = 1
         self._parts: dict[object, Any] = {}
         try:
-            self.inputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.inputs)
-            self.outputs: tuple[TensorSpec, ...] = tuple(wire.tensor_spec(tensor) for tensor in info.outputs)
+            self.inputs: tuple[TensorSpec, ...] = tuple(wire.end_spec(tensor) for tensor in info.inputs)
+            self.outputs: tuple[TensorSpec, ...] = tuple(wire.end_spec(tensor) for tensor in info.outputs)
         except NnrtError:
             self.release()
             raise

@@ -12,7 +12,7 @@ import numpy as np
 from nnrt_client.cli.printing import step_bar
 from nnrt_client.model_session.real_onnxruntime import require_onnxruntime
 from nnrt_client.tensors.frozen import frozen_array, require_known
-from nnrt_hdi.errors import OperationFailed
+from nnrt_hdi.errors import OperationFailed, Unsupported
 from nnrt_hdi.host_limits import processors
 from nnrt_hdi.tensor import Array
 
@@ -111,11 +111,14 @@ class Baseline:
 def _largest_difference(remote: Outputs, local: Outputs) -> float:
     """Return the largest relative difference between the outputs of both sides.
 
-    Raises OperationFailed for different shapes: their times can't be compared.
+    Raises OperationFailed for different shapes: their times can't be compared, and Unsupported for strings, sequences
+    and maps.
     """
     largest = 0.0
     for name, mine in remote.items():
         other = local[name]
+        if not isinstance(other, np.ndarray) or other.dtype.hasobject:
+            raise Unsupported(f"output {name!r} is no tensor of numbers; measure it without --baseline")
         if mine.shape != other.shape:
             raise OperationFailed(
                 f"output {name!r} is {list(mine.shape)} on the device and {list(other.shape)} in process"

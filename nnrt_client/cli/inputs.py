@@ -12,6 +12,7 @@ from nnrt_client.cli.images import SUFFIX as IMAGE_SUFFIX
 from nnrt_client.cli.images import image_array
 from nnrt_client.model_session.model_session import distinct_names
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
+from nnrt_hdi.packed_values import PackedSpec
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, format_shape
 from nnrt_hdi.text import escape_for_terminal
 
@@ -61,6 +62,8 @@ def gather_inputs(
     random = np.random.default_rng(seed)
     for name in missing:
         spec, shape = specs[name], (shapes or {}).get(name)
+        if isinstance(spec, PackedSpec):
+            raise click.UsageError(f"input {name!r} is {spec}; give its array by --input {name}=FILE")
         if takes_one and shape is None and spec.is_dynamic:
             shape = tuple(1 if dim == UNKNOWN_DIM else dim for dim in spec.shape)
             text = f"input {name!r} is {spec}: its open dimensions are 1; --shape {name}=... gives others"

@@ -1,9 +1,10 @@
 """Command `nnrt run`: run a model once on arrays and images from files."""
 
 import io
+import json
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ from nnrt_client.model_session.pool import PooledSession
 from nnrt_client.tracing.choice import use_tracer
 from nnrt_client.tracing.chrome_trace import ChromeTrace
 from nnrt_hdi.files import container
+from nnrt_hdi.packed_values import ValueType
 from nnrt_hdi.tensor import Array
 
 _NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]")
@@ -54,7 +56,12 @@ _LONGEST_FILE_NAME = 100
 @model_argument
 @devices_options
 @input_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory for one .npy file per output.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Directory for one .npy file per output; .json if that is no tensor of numbers.",
+)
 @fixed_options
 @way_option
 @fallback_options(FALLBACK_HELP)
@@ -111,7 +118,8 @@ def run(
         outputs = session.run(arrays, timeout_ms=run_timeout_ms)
         seconds = time.monotonic() - started
         files = _write_outputs(output, outputs) if output else {}
-        rows = [_summary(name, array, files.get(name)) for name, array in outputs.items()]
+        kinds = session.values
+        rows = [_summary(name, value, kinds.get(name), files.get(name)) for name, value in outputs.items()]
         where, origin = _where(session), session.report.origin.value
         if chrome.could_profile:
             chrome.profiles = True
@@ -150,15 +158,19 @@ def _where(session: ModelSession) -> str:
     return session.device.name
 
 
-def _write_outputs(directory: Path, outputs: dict[str, Array]) -> dict[str, Path]:
-    """Write each output to a file of its own, which appears only when it is complete."""
+def _write_outputs(directory: Path, outputs: Mapping[str, Any]) -> dict[str, Path]:
+    """Write each output to a file of its own, which appears only when it is complete.
+
+    Numbers go to .npy files, strings, sequences and maps to .json files.
+    """
     directory.mkdir(exist_ok=True)
     files: dict[str, Path] = {}
-    for index, (name, array) in enumerate(outputs.items()):
-        path = directory / f"{_file_name(name, index)}.npy"
+    for index, (name, value) in enumerate(outputs.items()):
+        suffix, data = (".npy", _npy(value)) if _is_of_numbers(value) else (".json", [_json(value)])
+        path = directory / f"{_file_name(name, index)}{suffix}"
         while path in files.values():
-            path = path.with_name(f"{path.stem}-{index}.npy")
-        container.write(path, _npy(array))
+            path = path.with_name(f"{path.stem}-{index}{suffix}")
+        container.write(path, data)
         files[name] = path
     return files
 
@@ -177,13 +189,21 @@ def _npy(array: Array) -> Iterable[Buffer]:
     return [head.getvalue(), whole.data]
 
 
-def _summary(name: str, array: Array, file: Path | None) -> dict[str, Any]:
+def _is_of_numbers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and not value.dtype.hasobject
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, default=np.ndarray.tolist, ensure_ascii=False).encode()
+
+
+def _summary(name: str, value: Any, kind: ValueType | None, file: Path | None) -> dict[str, Any]:
     summary = {
         "name": name,
-        "data_type": array.dtype.name.upper(),
-        "shape": list(array.shape),
-        "min": array.min().item() if array.size else None,
-        "max": array.max().item() if array.size else None,
+        "data_type": value.dtype.name.upper() if kind is None else kind.name,
+        "shape": list(value.shape) if isinstance(value, np.ndarray) else None,
+        "min": value.min().item() if kind is None and value.size else None,
+        "max": value.max().item() if kind is None and value.size else None,
     }
     return {**summary, "file": str(file)} if file else summary
 

@@ -1,19 +1,24 @@
 """Command `nnrt serve`."""
 
+import logging
 import signal
-from pathlib import Path
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.progress import Progress
 
-from nnrt_client.cli.options import Number, identity_options, settings_with
+from nnrt_client.cli.options import POSITIVE, Number, identity_options, settings_with
+from nnrt_client.serving.repository.repository import Control
 from nnrt_client.serving.server import Server, ServerSettings
 
 _BYTES = click.IntRange(1 << 10, 2 << 40)
 
 
 @click.command()
-@click.argument("models", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("models")
 @click.option("--device", "devices", multiple=True, help="Address or name of a device. May be repeated.")
 @click.option("--http", default="127.0.0.1:8000", show_default=True, help="Address for HTTP, or none.")
 @click.option("--grpc", default="127.0.0.1:8001", show_default=True, help="Address for gRPC, or none.")
@@ -23,13 +28,50 @@ _BYTES = click.IntRange(1 << 10, 2 << 40)
 @click.option(
     "--read-s", type=Number(0.1), default=60.0, show_default=True, help="Seconds in which requests must come."
 )
+@click.option(
+    "--control",
+    type=click.Choice([control.value for control in Control]),
+    default=Control.WATCH.value,
+    show_default=True,
+    callback=lambda _, __, given: Control(given),
+    help="Who decides what is loaded: the folder (watch), or calls of the protocol (explicit).",
+)
+@click.option(
+    "--look-s",
+    type=POSITIVE,
+    default=5.0,
+    show_default=True,
+    help="Seconds after which the folder is looked at although the host told of no change, as it can't of a file"
+    " server or a URL.",
+)
+@click.option(
+    "--quiet-s",
+    type=POSITIVE,
+    default=1.0,
+    show_default=True,
+    help="Seconds for which files must be unchanged before they are loaded.",
+)
 @identity_options
 def serve(devices: tuple[str, ...], **values: Any) -> None:
     """Serve the models of a folder by the Open Inference Protocol.
 
-    MODELS has a folder for each model, with a folder for each version: NAME/VERSION/model.onnx.
+    MODELS has a folder for each model, with a folder for each version: NAME/VERSION/model.onnx. It may be a URL, such
+    as s3://bucket/models, which is copied to the user's cache (needs nnrt[serving-remote]).
     """
+    logging.getLogger("nnrt_client.serving").setLevel(logging.INFO)
     server = Server(ServerSettings(devices=devices, **values), settings_with())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
-    server.run(lambda addresses: click.echo(" ".join(["listening on", *addresses])))
+    server.run(lambda addresses: click.echo(" ".join(["listening on", *addresses])), _progress())
+
+
+def _progress() -> Callable[[int, int], object]:
+    """Return a function that shows how many models were loaded, on a terminal."""
+    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    task = bar.add_task("loading models", total=None)
+
+    def show(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        (bar.start if done < total else bar.stop)()
+
+    return show

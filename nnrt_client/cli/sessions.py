@@ -16,6 +16,7 @@ from nnrt_client.model.model import Model
 from nnrt_client.model_session.load import load
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Source, is_onnx
+from nnrt_client.model_session.packed import described_specs
 from nnrt_client.model_session.partition.fallback import CPU, Fallback
 from nnrt_client.model_session.pool import PooledSession
 from nnrt_client.session.device import Device
@@ -58,7 +59,7 @@ def open_session(
             more |= devices.load_arguments
             session = stack.enter_context(load_with_options(source, options=options, settings=settings, **more))
         if arrays is None:
-            arrays = gather([desc._to_spec() for desc in session.inputs])
+            arrays = gather(described_specs(session.inputs, session.values))
         stack.pop_all()
     return session, arrays
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
 from nnrt_client.model_session.arrays import convert_input
+from nnrt_client.model_session.packed import pack_input, packed_values, unpack_output
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import NewArray
@@ -26,6 +27,7 @@ from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden
+from nnrt_hdi.packed_values import ValueType
 from nnrt_hdi.run_times import RunTimes
 
 # Names of outputs, or a map from names to the tensors that they go to.
@@ -71,6 +73,9 @@ class ModelSession(Closable):
         self._is_open = True
         self._inputs = _named("input", [executor.input_desc(index) for index in range(executor.input_count)])
         self._outputs = _named("output", [executor.output_desc(index) for index in range(executor.output_count)])
+        signature = executor._dispatcher.signature
+        self._packed_inputs = packed_values(self._inputs, signature.inputs)
+        self._packed_outputs = packed_values(self._outputs, signature.outputs)
 
     def __repr__(self) -> str:
         return f"<ModelSession on {self.device.name}: {', '.join(self._inputs)} -> {', '.join(self._outputs)}>"
@@ -104,6 +109,15 @@ class ModelSession(Closable):
         return tuple(desc.copy() for desc in self._outputs.values())
 
     @property
+    def values(self) -> dict[str, ValueType]:
+        """Types of the inputs and outputs of a program that are strings, sequences or maps, by name.
+
+        Their descriptions say UINT8, because runs send them packed into bytes. `run` takes and returns the values;
+        tensors that are given for them have the bytes.
+        """
+        return {**self._packed_inputs, **self._packed_outputs}
+
+    @property
     def way(self) -> Way:
         """Way in which the device got the model; `report.passed_over` says why not in an earlier one."""
         return self.report.way
@@ -120,14 +134,15 @@ class ModelSession(Closable):
 
         Args:
             inputs: Inputs by name, or in the model's order. What has `__array__`, DLPack or the buffer protocol is read
-                where it is, and must have the model's data type. Lists and numbers are converted.
+                where it is, and must have the model's data type. Lists and numbers are converted. Strings are arrays
+                or lists of str, or of bytes in UTF-8.
             outputs: Names of the outputs wanted, or a map from names to tensors to write them to (or None); without it,
                 all.
             writable: Whether the arrays must be writable, for which some have to be copied; else they are read-only.
             timeout_ms: Time limit of the run; without it, that of the settings.
 
         Returns:
-            The outputs by name.
+            The outputs by name. Strings are object arrays of str, sequences are lists, maps are dicts.
 
         Raises:
             UnavailableDevice: The daemon has died.
@@ -187,9 +202,19 @@ class ModelSession(Closable):
             given = [inputs[name] for name in self._inputs]
         else:
             raise InvalidParameter(f"inputs are named {sorted(inputs)}; the model's are {sorted(self._inputs)}")
+        if self._packed_inputs:
+            given = self._pack(given)
         # The executor checks how many there are.
         known = [convert_input(desc, one) for desc, one in zip(self._inputs.values(), given, strict=False)]
         return known + given[len(known) :]
+
+    def _pack(self, given: Sequence[Any]) -> list[Any]:
+        """Return the inputs with packed forms in place of strings. Raise InvalidParameter for one that doesn't fit."""
+        packed = list(given)
+        for at, name in enumerate(self._inputs):
+            if (value := self._packed_inputs.get(name)) is not None and at < len(packed):
+                packed[at] = pack_input(name, value, packed[at])
+        return packed
 
     def _targets(self, wanted: Wanted | None) -> list[Any] | None:
         """Return the tensors that the outputs go to, or None if there are none."""
@@ -210,7 +235,8 @@ class ModelSession(Closable):
         for name in wanted or ():
             if name not in self._outputs:
                 raise InvalidParameter(f"there is no output {name!r}; the model's are {list(self._outputs)}")
-        return partial(_named_outputs, perf_counter_ns(), list(self._outputs), wanted, writable)
+        names = list(self._outputs)
+        return partial(_named_outputs, perf_counter_ns(), names, wanted, writable, self._packed_outputs)
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -246,11 +272,19 @@ def _named(what: str, descs: Sequence[TensorDesc]) -> dict[str, TensorDesc]:
 
 
 def _named_outputs(
-    began_ns: int, names: Sequence[str], wanted: Wanted | None, writable: bool, result: RunResult[Any]
+    began_ns: int,
+    names: Sequence[str],
+    wanted: Wanted | None,
+    writable: bool,
+    values: Mapping[str, ValueType],
+    result: RunResult[Any],
 ) -> NamedOutputs:
     outputs = dict(zip(names, result, strict=True))
     if wanted is not None:
         outputs = {name: outputs[name] for name in wanted}
+    for name, value in values.items():
+        if isinstance(packed := outputs.get(name), np.ndarray):
+            outputs[name] = unpack_output(name, value, packed)
     if writable:
         outputs = {name: _writable(one) if isinstance(one, np.ndarray) else one for name, one in outputs.items()}
     named = NamedOutputs(outputs, result)

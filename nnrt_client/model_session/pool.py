@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from nnrt_client.build.build_task import Progress
 from nnrt_client.model.model import Model
-from nnrt_client.model_session.loading import Loading, LoadOptions
+from nnrt_client.model_session.loading import Loading, LoadOptions, Once
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.opened_model import Source
 from nnrt_client.pool.attempts import Rule
@@ -79,6 +79,23 @@ class PooledSession(ModelSession):
             **{each.name: getattr(first, each.name) for each in fields(first)}, replicas=reports, refused=refused
         )
 
+    def resize(self, replicas: int | None) -> None:
+        """Change the number of devices that get the model, and return at once; no run fails.
+
+        More devices join as soon as they can. A device that leaves ends its runs first; `devices` has those that stay.
+
+        Args:
+            replicas: The number; None for all devices.
+
+        Raises:
+            InvalidParameter: The number is below 1.
+            OperationForbidden: The session is closed.
+            NnrtError: The model must be read to choose devices, and can't be.
+        """
+        _require_count("replicas", replicas, 1, "PooledSession.resize")
+        self._require_open()
+        self._replicas.resize(replicas)
+
 
 class Pool(Closable):
     """Devices of a runtime; each run goes to the one that will probably finish it first.
@@ -116,6 +133,7 @@ class Pool(Closable):
         patience_s: float = PATIENCE_S,
         hedging: Hedging | None = None,
         same_numbers: bool = False,
+        warm_up: Callable[[ModelSession], object] | None = None,
         progress: Progress | None = None,
         wait_s: float = 0.0,
         **how: Unpack[LoadOptions],
@@ -134,6 +152,8 @@ class Pool(Closable):
             hedging: When a run that takes long is started on a second device as well; without it never.
             same_numbers: Whether only devices of the most frequent kind take part, with one version of one backend, so
                 that all replicas compute the same numbers.
+            warm_up: Called with the model on each device, in another thread, before runs go there. If it raises an
+                error, the device doesn't get the model.
             progress: Called as by `Compilation.build`.
             wait_s: How long to wait for the first device, if none can be reached.
             **how: Options about the model, see `LoadOptions`.
@@ -156,6 +176,7 @@ class Pool(Closable):
                 rule=Rule(retries, patience_s),
                 hedging=hedging,
                 same_numbers=same_numbers,
+                warm_up=warm_up,
             )
 
     def members(self) -> list[Member]:
@@ -181,11 +202,12 @@ class Pool(Closable):
         rule: Rule = _DEFAULT_RULE,
         hedging: Hedging | None = None,
         same_numbers: bool = False,
+        warm_up: Callable[[ModelSession], object] | None = None,
     ) -> PooledSession:
         """Make the session for `load`; the session takes over the resources that the stack closes."""
         require_wait(wait_s)
-        _require_count("replicas", replicas, 1)
-        _require_count("retries", rule.retries, 0)
+        _require_count("replicas", replicas, 1, "Pool.load")
+        _require_count("retries", rule.retries, 0, "Pool.load")
 
         def place(device: Device, check_wanted: Callable[[], None]) -> Loaded:
             def report_progress(stage: str, fraction: float) -> None:
@@ -194,9 +216,17 @@ class Pool(Closable):
                     progress(stage, fraction)
 
             with ExitStack() as own:
-                return loading.load_on(lambda: device, own, report_progress)
+                loaded = loading.load_on(lambda: device, own, report_progress)
+                if warm_up is not None:
+                    own.callback(loaded.close)
+                    warm_up(loaded)
+                    own.pop_all()
+                return loaded
 
-        wanted = Wanted(replicas, same_numbers, b"" if replicas is None else loading.digest)
+        digest = Once(lambda: loading.digest)
+        if replicas is not None:
+            digest()
+        wanted = Wanted(replicas, same_numbers, digest)
         fleet = self._fleet
         placed = Replicas(place, wanted, fleet.wake, fleet.call_back, fleet.begin_soon)
         stack.callback(placed.close)
@@ -223,9 +253,9 @@ def require_wait(wait_s: float) -> None:
         raise InvalidParameter(f"wait_s is {wait_s!r}; use a number of seconds, 0 or more")
 
 
-def _require_count(name: str, given: int | None, least: int) -> None:
+def _require_count(name: str, given: int | None, least: int, place: str) -> None:
     if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < least):
-        raise InvalidParameter(f"{name} is {given!r}; use a whole number of {least} or more", place="Pool.load")
+        raise InvalidParameter(f"{name} is {given!r}; use a whole number of {least} or more", place=place)
 
 
 def _no_replica_error(fleet: Fleet, placed: Replicas) -> NnrtError:

@@ -28,6 +28,7 @@ _TEXTS = {np.dtype(_NUMPY_NAMES.get(text, text)): text for text in _NUMBERS}
 
 # Kinds of dtypes that are strings for ONNX Runtime.
 _TEXT_KINDS = "OSUV"
+_TEXT_NUMBER = 8
 
 
 def has_type(dtype: np.dtype[Any]) -> bool:
@@ -43,7 +44,7 @@ def type_text(dtype: np.dtype[Any]) -> str:
 
 def onnx_number(dtype: np.dtype[Any]) -> int:
     """Return ONNX's number of a dtype."""
-    return _NUMBERS[_TEXTS[dtype]]
+    return _TEXT_NUMBER if dtype.kind in _TEXT_KINDS else _NUMBERS[_TEXTS[dtype]]
 
 
 def element_dtype(element_type: Any) -> np.dtype[Any]:

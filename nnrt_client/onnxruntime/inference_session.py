@@ -27,10 +27,9 @@ from nnrt_client.onnxruntime.io_binding import IOBinding
 from nnrt_client.onnxruntime.missing_methods import MissingMethods
 from nnrt_client.onnxruntime.node_arg import ModelMetadata, NodeArg, make_metadata, make_node_args
 from nnrt_client.onnxruntime.options import RunOptions, SessionOptions
-from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, allocate_on_device
+from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, allocate_on_device, value_of
 from nnrt_client.onnxruntime.placed_model import TERMINATED, PlacedModel
 from nnrt_client.onnxruntime.providers import NNRT, Provider, choose_options, load_options
-from nnrt_client.onnxruntime.value_memory import ValueMemory
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError
 
@@ -198,7 +197,7 @@ class InferenceSession(MissingMethods, Closable):
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None,
-    ) -> list[NDArray[Any]]:
+    ) -> list[Any]:
         """Run the model and return its outputs.
 
         Args:
@@ -207,7 +206,7 @@ class InferenceSession(MissingMethods, Closable):
             run_options: options of the run.
 
         Returns:
-            The outputs in the order of the names, as arrays that the caller may write to.
+            The outputs in the order of the names: arrays that the caller may write to, lists and dicts.
 
         Raises:
             MissingInputs: the feed lacks inputs.
@@ -285,9 +284,11 @@ class InferenceSession(MissingMethods, Closable):
             The outputs in the order of the names.
 
         Raises:
+            NotSupported: an output is a sequence or a map.
             NnrtError: as `run`.
         """
-        return [OrtValue(ValueMemory(array)) for array in self.run(output_names, input_dict_ort_values, run_options)]
+        results = self.run(output_names, input_dict_ort_values, run_options)
+        return [value_of(name, one) for name, one in zip(self._model.names(output_names), results, strict=True)]
 
     def io_binding(self) -> IOBinding:
         """Return an IOBinding, to which inputs and outputs can be bound."""

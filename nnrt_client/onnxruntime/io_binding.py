@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from nnrt_client.onnxruntime.errors import BadBinding, BoundRunFailed, WrongType
 from nnrt_client.onnxruntime.options import RunOptions
-from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, find_value
+from nnrt_client.onnxruntime.ort_value import DEVICE, HOST, OrtValue, find_value, value_of
 from nnrt_client.onnxruntime.placed_model import HasModel, PlacedModel, placed_model
 from nnrt_client.onnxruntime.value_memory import ValueMemory
 from nnrt_client.run.result import OutputTooSmall
 from nnrt_client.tensors.resident_tensor import ResidentTensor
 from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.packed_values import PackedSpec
 
 
 @dataclass(slots=True)
@@ -143,9 +144,14 @@ class IOBinding:
         model = placed_model(self._session)
         if not self._outputs:
             raise BoundRunFailed("Error in execution: At least one output should be requested.")
-        for name in self._outputs:
+        for name, output in self._outputs.items():
             if name not in model.output_specs:
                 raise BoundRunFailed(f"Error in execution: Invalid output name: {name}")
+            spec = model.output_specs[name]
+            if isinstance(spec, PackedSpec) and (output.is_on_device or output.value is not None):
+                raise BoundRunFailed(
+                    f"Error in execution: output {name!r} is {spec}; bind it to a new value on {HOST!r}"
+                )
         feed = {
             name: value._memory.readable(model.connection, model.device) if isinstance(value, OrtValue) else value
             for name, value in self._inputs.items()
@@ -197,7 +203,7 @@ class IOBinding:
             output.value._memory.copy_result(result)
             return output.value
         if not output.is_on_device:
-            return OrtValue(ValueMemory(result))
+            return value_of(name, result)
         if isinstance(result, np.ndarray):  # The first result of unknown size came to this host.
             array, result = result, memory.allocate(name, result.shape)
             result.write(array)

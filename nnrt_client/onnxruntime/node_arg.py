@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nnrt_client.onnxruntime.element_types import type_text
+from nnrt_hdi.packed_values import value_shape
 from nnrt_hdi.tensor import TensorSpec
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def make_metadata(header: "Header") -> ModelMetadata:
 
 
 def _node_arg(tensor: "DeclaredTensor", spec: TensorSpec | None) -> NodeArg:
-    known = [None if dim < 0 else dim for dim in spec.shape] if spec is not None else []
+    known = [None if dim < 0 else dim for dim in value_shape(spec)] if spec is not None else []
     dims: list[int | str | None] = [None] * len(known) if tensor.shape is None else list(tensor.shape)
     if len(known) == len(dims):
         dims = [

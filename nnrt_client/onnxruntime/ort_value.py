@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nnrt_client.model_session.arrays import view_array
 from nnrt_client.onnxruntime.connections import Connection, connect
 from nnrt_client.onnxruntime.element_types import element_dtype, onnx_number, type_text
-from nnrt_client.onnxruntime.errors import BadBinding, WrongType
+from nnrt_client.onnxruntime.errors import BadBinding, NotSupported, WrongType
 from nnrt_client.onnxruntime.value_memory import ValueMemory, allocate_resident, closing_on_error
 from nnrt_client.session.device import Device
 
@@ -190,6 +190,13 @@ class _Capsule:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
+
+
+def value_of(name: str, result: Any) -> OrtValue:
+    """Return an output of a run as a value on this host. Raise NotSupported if it is no tensor."""
+    if not isinstance(result, np.ndarray):
+        raise NotSupported(f"output {name!r} is no tensor, and values are tensors here; take it from run()")
+    return OrtValue(ValueMemory(result))
 
 
 def find_value(pointer: int, device_type: str, element_type: Any, shape: Sequence[int], device_id: int = 0) -> OrtValue:

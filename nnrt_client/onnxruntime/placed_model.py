@@ -8,6 +8,7 @@ import numpy as np
 
 from nnrt_client.model_session.arrays import NotWhole, convert_numbers, view_array
 from nnrt_client.model_session.model_session import ModelSession
+from nnrt_client.model_session.packed import described_specs
 from nnrt_client.onnxruntime.connections import Connection
 from nnrt_client.onnxruntime.device_memory import DeviceMemory
 from nnrt_client.onnxruntime.element_types import has_type, type_text
@@ -17,6 +18,7 @@ from nnrt_client.onnxruntime.ort_value import OrtValue
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.packed_values import PackedSpec, is_text, value_shape
 from nnrt_hdi.tensor import TensorSpec
 
 TERMINATED = "Exiting due to terminate flag being set to true."
@@ -32,8 +34,10 @@ class PlacedModel:
         self.session = session
         self.device = device
         self.connection = connection
-        self.input_specs = _specs(session.inputs)
-        self.output_specs = _specs(session.outputs)
+        self.input_specs = {spec.name: spec for spec in described_specs(session.inputs, session.values)}
+        self.output_specs = {spec.name: spec for spec in described_specs(session.outputs, session.values)}
+        takes_strings = any(isinstance(spec, PackedSpec) for spec in self.input_specs.values())
+        self._fitting = self._fitting_strings if takes_strings else self._require_fit
         self.memory = DeviceMemory(device, self.output_specs)
         self._constants = constants
 
@@ -100,7 +104,7 @@ class PlacedModel:
                 raise WrongType(f"the input feed names {name!r}; give names of inputs")
             if name not in specs and given[name] is not None:
                 raise InvalidArgument(f"Invalid input name: {name}; the model's are {list(specs)}")
-        return {name: self._require_fit(name, spec, given[name]) for name, spec in specs.items()}
+        return {name: self._fitting(name, spec, given[name]) for name, spec in specs.items()}
 
     def _is_frozen(self, name: str, given: Any) -> bool:
         """Return whether an input is frozen. Raise InvalidArgument if `given` differs from its frozen value."""
@@ -124,6 +128,27 @@ class PlacedModel:
             raise _type_error(name, dtype, spec)
         if not spec.accepts(own.shape):
             raise InvalidArgument(_describe_misfit(name, own.shape, spec.shape))
+        return given
+
+    def _fitting_strings(self, name: str, spec: TensorSpec, given: Any) -> Any:
+        """Return an input as `_require_fit` does, or an array of strings. Raise the same errors."""
+        if not isinstance(spec, PackedSpec):
+            return self._require_fit(name, spec, given)
+        if isinstance(given, list | tuple):
+            given = np.asarray(given, object)
+        elif type(given) is not np.ndarray:
+            given = self._convert(name, spec, given)
+        if isinstance(given, RunTensor) or not is_text(given.dtype):
+            dtype = given.desc._to_spec().numpy_dtype if isinstance(given, RunTensor) else given.dtype
+            raise InvalidArgument(
+                f"Unexpected input data type. Actual: ({type_text(dtype)}) , expected: ({spec.value.name}); give input"
+                f" {name!r} as strings"
+            )
+        shape = value_shape(spec)
+        if len(given.shape) != len(shape) or any(
+            dim not in (-1, got) for got, dim in zip(given.shape, shape, strict=True)
+        ):
+            raise InvalidArgument(_describe_misfit(name, given.shape, shape))
         return given
 
     def _convert(self, name: str, spec: TensorSpec, given: Any) -> Any:
@@ -183,7 +208,3 @@ def _describe_misfit(name: str, shape: Sequence[int], declared: Sequence[int]) -
     pairs = enumerate(zip(shape, declared, strict=True))
     wrong = [f" index: {at} Got: {got} Expected: {dim}" for at, (got, dim) in pairs if dim not in (-1, got)]
     return "\n".join((f"Got invalid dimensions for input: {name} for the following indices", *wrong, f" {advice}"))
-
-
-def _specs(descs: Sequence[Any]) -> dict[str, TensorSpec]:
-    return {desc.name: desc._to_spec() for desc in descs}

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from nnrt_client.pool.backoff import Backoff
@@ -40,8 +40,8 @@ class Wanted:
     replicas: int | None
     # Whether all replicas must compute the same numbers: on one kind of device, by one version of one backend.
     same_numbers: bool
-    # Digest of the model.
-    digest: bytes
+    # Returns the digest of the model, which may have to be read; needed where devices are chosen.
+    digest: Callable[[], bytes]
 
 
 class _Refusal:
@@ -92,6 +92,18 @@ class Loads:
         # Whether there are as many replicas as wanted, or no device could take another one now.
         self.is_settled = False
 
+    @property
+    def replicas(self) -> int | None:
+        """The wanted number of replicas; None: one on each device."""
+        return self._wanted.replicas
+
+    def resize(self, replicas: int | None) -> None:
+        """Change the wanted number of replicas. Raises NnrtError if the model can't be read."""
+        wanted = replace(self._wanted, replicas=replicas)
+        if replicas is not None:
+            wanted.digest()  # Here, because the loop must not wait for a file.
+        self._wanted, self.is_settled = wanted, False
+
     def is_loading(self, candidate: Candidate) -> bool:
         """Return whether a device is loading the model."""
         return candidate in self._under_way
@@ -104,7 +116,8 @@ class Loads:
     def close(self) -> None:
         """Stop loading, free models that were loaded but not returned, and wait a while for loads under way."""
         self._is_open = False
-        self._place = _place_no_more  # Drops the former function, which keeps the model with its weights alive.
+        # Drop the former functions, which keep the model with its weights alive.
+        self._place, self._wanted = _place_no_more, replace(self._wanted, digest=bytes)
         self._drop_ended()
         self._changes.wait_for(lambda: not self._under_way, _END_S)
 
@@ -140,7 +153,7 @@ class Loads:
         if unknown and is_choice and not taken and (len(possible) < missing or now < self._began + _GATHER_S):
             return self._began + _GATHER_S
         if missing < len(possible):
-            possible = order_by_preference(possible, self._wanted.digest)
+            possible = order_by_preference(possible, self._digest())
         due, instances = math.inf, {candidate.instance for candidate in taken}
         for candidate in self._of_same_numbers(possible):
             refusal = self._refusals.get(candidate.address)
@@ -155,6 +168,9 @@ class Loads:
         if not self._under_way and (missing <= 0 or not unknown):
             self.is_settled = True
         return due
+
+    def _digest(self) -> bytes:
+        return b"" if self._wanted.replicas is None else self._wanted.digest()
 
     def _of_same_numbers(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return the candidates that compute the same numbers, if that is wanted, else all.

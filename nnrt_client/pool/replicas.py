@@ -108,6 +108,11 @@ class Replicas(Supply):
         """Wait until there are as many replicas as wanted, or no device could take another one now."""
         self._changes.wait_for(lambda: self.roster.loads.is_settled or not self.is_open)
 
+    def resize(self, replicas: int | None) -> None:
+        """Change the wanted number of replicas; None: one on each device. Raises NnrtError if no model can be read."""
+        self.roster.loads.resize(replicas)
+        self._wake()
+
     def park(self, run: Waiting) -> None:
         """Queue a run until there is a replica or the run is late.
 

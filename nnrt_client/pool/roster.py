@@ -89,6 +89,8 @@ class Roster:
                 loaded.close()
         for replica in list(self.all):
             self._look_at(replica)
+        for replica in self._surplus():
+            self._leave(replica, "fewer are wanted")
         self._forget(now)
         self._close_left()
 
@@ -104,6 +106,11 @@ class Roster:
             self._leave(replica, candidate.trouble.reason)
         else:
             replica.is_suspended = True
+
+    def _surplus(self) -> list[Replica]:
+        """Return the replicas that are more than wanted: first those that get no runs now, then the latest."""
+        many = len(self.all) if self.loads.replicas is None else self.loads.replicas
+        return sorted(self.all, key=lambda one: one.is_suspended or one.is_ejected)[many:]
 
     def _leave(self, replica: Replica, why: str) -> None:
         _log.info("no replica on %s any more: %s", replica.loaded.device, why)

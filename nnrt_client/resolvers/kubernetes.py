@@ -198,7 +198,7 @@ def _describe(error: Exception) -> str:
         return f"the API server can't be asked: {error}"
     hint = ""
     if error.status == _FORBIDDEN:
-        hint = "; give it the Role nnrt-resolver of deploy/kubernetes, which lists and watches endpointslices"
+        hint = "; give it the Role NAME-resolver of the chart in deploy/helm, which lists and watches endpointslices"
     return f"the API server answers {error.status} {error.reason}{hint}"
 
 

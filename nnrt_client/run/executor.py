@@ -23,6 +23,7 @@ from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, UnavailableDevice
+from nnrt_hdi.packed_values import PackedSpec
 from nnrt_hdi.tensor import Shape
 
 _log = logging.getLogger(__name__)
@@ -306,6 +307,12 @@ class Executor(Closable):
         self._callbacks.settle()
         if is_first:
             self._dispatcher.close()
+
+
+def packed_ends(executor: Executor) -> list[PackedSpec]:
+    """Return the inputs and outputs of a program that are packed values."""
+    signature = executor._dispatcher.signature
+    return [spec for spec in (*signature.inputs, *signature.outputs) if isinstance(spec, PackedSpec)]
 
 
 def _deliver(

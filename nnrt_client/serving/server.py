@@ -11,11 +11,14 @@ from nnrt_client.model_session.pool import Pool
 from nnrt_client.serving.grpc.server import GrpcServer
 from nnrt_client.serving.inference import Inference
 from nnrt_client.serving.intake import Intake
-from nnrt_client.serving.repository.repository import Repository
+from nnrt_client.serving.repository.folder import Folder
+from nnrt_client.serving.repository.loader import Loader
+from nnrt_client.serving.repository.mirror import Mirror, is_remote
+from nnrt_client.serving.repository.repository import Control, Repository
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.shared_memory import SharedMemory
 from nnrt_client.session.io_loop import io_loop
-from nnrt_client.settings import Settings
+from nnrt_client.settings import Settings, addresses_from_environment
 from nnrt_hdi.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ NOWHERE = "none"
 class ServerSettings:
     """Settings of a server; the options of `nnrt serve` describe them."""
 
-    models: Path
+    models: str
     devices: tuple[str, ...]
     http: str
     grpc: str
@@ -37,6 +40,9 @@ class ServerSettings:
     request_bytes: int = 1 << 30
     held_bytes: int = 4 << 30
     read_s: float = 60.0
+    control: Control = Control.WATCH
+    look_s: float = 5.0
+    quiet_s: float = 1.0
     drain_s: float = 30.0
 
 
@@ -50,39 +56,66 @@ class Server:
         self._events = io_loop().events
         self._stopping = asyncio.Event()
 
-    def run(self, on_ready: Callable[[Sequence[str]], object]) -> None:
+    def run(
+        self,
+        on_ready: Callable[[Sequence[str]], object],
+        on_progress: Callable[[int, int], object] = lambda done, total: None,
+    ) -> None:
         """Serve until `stop` is called.
 
         Args:
-            on_ready: Called with the addresses when requests are taken, in another thread.
+            on_ready: Called with the addresses when every model was tried, in another thread.
+            on_progress: Called in the loop with the number of models that were tried, and that of all.
 
         Raises:
             NnrtError: The server can't start.
         """
-        asyncio.run_coroutine_threadsafe(self._serve(on_ready), self._events).result()
+        asyncio.run_coroutine_threadsafe(self._serve(on_ready, on_progress), self._events).result()
 
     def stop(self) -> None:
         """End `run` once the requests under way have ended. Any thread may call it."""
         self._events.call_soon_threadsafe(self._stopping.set)
 
-    async def _serve(self, on_ready: Callable[[Sequence[str]], object]) -> None:
+    async def _serve(
+        self, on_ready: Callable[[Sequence[str]], object], on_progress: Callable[[int, int], object]
+    ) -> None:
         settings = self._settings
         # In other threads, because the loop must not wait for itself.
         pool = await asyncio.to_thread(Pool, settings.devices or None, settings=self._client)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(asyncio.to_thread, pool.close)
-            repository = Repository(settings.models, pool)
+            repository = await self._repository(pool)
             memory = SharedMemory(is_offered=settings.shared_memory)
             intake = Intake(settings.request_bytes, settings.held_bytes)
-            state = ServerState(repository, Inference(repository.choose), memory, intake)
+            state = ServerState(repository, Inference(repository.route), memory, intake)
             faces = self._faces(state)
             stack.push_async_callback(repository.close)
-            await repository.start()
             for face in faces:
                 await face.start()
                 stack.push_async_callback(face.stop, settings.drain_s)
-            await asyncio.to_thread(on_ready, [face.address for face in faces])
-            await self._stopping.wait()
+            starting = asyncio.create_task(repository.start(on_progress))
+            stopping = asyncio.create_task(self._stopping.wait())
+            for task in (starting, stopping):
+                stack.callback(task.cancel)
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+                await asyncio.to_thread(on_ready, [face.address for face in faces])
+            await stopping
+
+    async def _repository(self, pool: Pool) -> Repository:
+        settings = self._settings
+        mirror = await asyncio.to_thread(Mirror, settings.models) if is_remote(settings.models) else None
+        return Repository(
+            Folder(
+                mirror.folder if mirror else Path(settings.models), settings.devices or addresses_from_environment()
+            ),
+            Loader(pool, self._client),
+            mirror=mirror,
+            control=settings.control,
+            look_s=settings.look_s,
+            quiet_s=settings.quiet_s,
+        )
 
     def _faces(self, state: ServerState) -> "Sequence[GrpcServer | RestServer]":
         """Return the servers of the addresses that are given. Raises InvalidParameter if one can't listen."""

@@ -39,7 +39,6 @@ class ServerState:
     def is_model_ready(self, model: str, version: str) -> bool:
         """Return whether a request for the model would be computed now; also False for an unknown model."""
         try:
-            self.repository.choose(model, version)
+            return bool(self.repository.choose(model, version).session.devices)
         except (UnknownModel, NotReady):
             return False
-        return True

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,8 @@ from nnrt_device_service.fleet.spec import DeviceSpec
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import OperationFailed, TimedOut, UnavailableDevice
+
+_log = logging.getLogger(__name__)
 
 # Libraries of accelerators may load slowly.
 _TIMEOUT_S = 120.0
@@ -37,11 +40,24 @@ async def find_specs() -> list[DeviceSpec]:
 def specs_of(backends: Sequence[Mapping[str, Any]]) -> list[DeviceSpec]:
     """Choose the devices to serve from the list of `nnrt-device backends --json`.
 
-    Chooses all accelerators. Without any, chooses one CPU, that of the default backend last. Raises UnavailableDevice
-    if there is no device.
+    Chooses all accelerators. One that several backends find gets the first of them in the list, and a warning names the
+    others. Without any accelerator, chooses one CPU, that of the default backend last. Raises UnavailableDevice if
+    there is no device.
     """
     found = [(backend["name"], device) for backend in backends for device in backend["devices"]]
-    chosen = [(backend, device) for backend, device in found if device["device_type"] != DeviceType.CPU.name]
+    chosen, backend_of = list[tuple[str, Mapping[str, Any]]](), dict[str, str]()
+    for backend, device in found:
+        hardware = device["hardware"] or f"{backend} {device['name']}"
+        if device["device_type"] == DeviceType.CPU.name:
+            continue
+        if backend_of.setdefault(hardware, backend) == backend:
+            chosen.append((backend, device))
+        else:
+            _log.warning(
+                "%s of the backend %s is passed over: it is %s, which the backend %s serves; a fleet file can choose"
+                " otherwise",
+                *(device["name"], backend, hardware, backend_of[hardware]),
+            )
     if not chosen:
         chosen = sorted(found, key=lambda each: each[0] == Settings().backend)[:1]
     if not chosen:

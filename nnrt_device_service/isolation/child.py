@@ -129,7 +129,7 @@ class _Child:
             ranges = None
         self.model = model
         specs = [[described_spec(spec) for spec in each] for each in (model.inputs, model.outputs)]
-        return [*specs, model.kept_bytes, ranges, notes.lines]
+        return [*specs, model.kept_bytes, model.device_bytes, ranges, notes.lines]
 
 
 def _allow_files() -> None:

@@ -13,7 +13,7 @@ from nnrt_device_service.isolation.process import ModelProcess, ending
 from nnrt_device_service.isolation.source import Source, in_time
 from nnrt_hdi.backend import Cancellation, DimRange, PreparedModel
 from nnrt_hdi.errors import NnrtError, UnavailableDevice, UnknownHandle, Unsupported
-from nnrt_hdi.files.graph_file import read_spec
+from nnrt_hdi.files.graph_file import read_end_spec
 from nnrt_hdi.graph import INLINE_CONSTANT_BYTES
 from nnrt_hdi.operator_times import Besides, OperatorTime
 from nnrt_hdi.part import Part
@@ -47,6 +47,7 @@ class IsolatedModel(PreparedModel):
         self.process, self._description = source.make(progress)
         self.inputs, self.outputs = self._description.inputs, self._description.outputs
         self.kept_bytes = self._description.kept_bytes
+        self.device_bytes = self._description.device_bytes
         # The process gets a copy of every input anyway.
         self.reads_in_place = frozenset(range(len(self.inputs)))
         self._known_bytes = sum(spec.known_bytes for spec in self.outputs)
@@ -100,7 +101,9 @@ class IsolatedModel(PreparedModel):
 
             def read() -> Sizes:
                 outputs, numbers = answer
-                return Sizes(tuple(map(read_spec, outputs)), **{name: max(int(numbers[name]), 0) for name in NUMBERS})
+                return Sizes(
+                    tuple(map(read_end_spec, outputs)), **{name: max(int(numbers[name]), 0) for name in NUMBERS}
+                )
 
             sizes = remember(self._sizes, key, _understood(read))
         return sizes

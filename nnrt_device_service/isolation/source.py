@@ -20,7 +20,7 @@ from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import DimRange
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, TimedOut, Unsupported
-from nnrt_hdi.files.graph_file import read_spec
+from nnrt_hdi.files.graph_file import read_end_spec
 from nnrt_hdi.forking import ForkServer, aligned, packed_request
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
@@ -33,7 +33,7 @@ _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_WRITE", "F_SEAL_SEAL")
 _STEP_BYTES = 1 << 22
 # Bytes of a process besides its model: Python's objects that it has changed, and channels.
 _PROCESS_BYTES = 1 << 24
-_MOST_KEPT_BYTES = 1 << 62
+_MOST_BYTES = 1 << 62
 _MOST_NOTES = 16
 _SIZES_S = 10.0
 
@@ -46,6 +46,8 @@ class Description:
     outputs: tuple[TensorSpec, ...]
     # Bytes that the process takes besides the model.
     kept_bytes: int
+    # Bytes that it takes on the device; None: it lies in memory of the host.
+    device_bytes: int | None
     # None if the model doesn't say which shapes it takes.
     ranges: Sequence[DimRange] | None
 
@@ -161,15 +163,17 @@ def in_time(most_s: float, progress: Progress = lambda fraction: None) -> Progre
 def _description(answer: Any) -> Description:
     """Return what a process says of a model. Raises ProcessEnded if it is wrong."""
     try:
-        inputs, outputs, kept_bytes, ranges, notes = answer
-        if not 0 <= int(kept_bytes) <= _MOST_KEPT_BYTES:
-            raise ValueError(f"it keeps {kept_bytes} bytes")
+        inputs, outputs, kept_bytes, device_bytes, ranges, notes = answer
+        for size_bytes in (kept_bytes, device_bytes or 0):
+            if not 0 <= int(size_bytes) <= _MOST_BYTES:
+                raise ValueError(f"it takes {size_bytes} bytes")
         for note in notes[:_MOST_NOTES]:
             _log.warning("the process of a model says: %r", str(note)[:MOST_TEXT])
         return Description(
-            tuple(map(read_spec, inputs)),
-            tuple(map(read_spec, outputs)),
+            tuple(map(read_end_spec, inputs)),
+            tuple(map(read_end_spec, outputs)),
             _PROCESS_BYTES + int(kept_bytes),
+            None if device_bytes is None else int(device_bytes),
             ranges and [DimRange(tuple(map(int, least)), tuple(map(int, most))) for least, most in ranges],
         )
     except (LookupError, TypeError, ValueError, OverflowError, NnrtError) as error:

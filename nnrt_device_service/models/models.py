@@ -233,7 +233,7 @@ class Models:
                 try:
                     own = replace(config, is_own=self._signatures.are_needed)
                     with session.budget.reserved(self._backend.loading_bytes(parts, own)):
-                        prepared = self._backend.restore(parts, own)
+                        prepared = making.make(partial(self._backend.restore, parts, own))
                     unchecked.callback(session.discard, prepared.close, undo)
                     if batching is not None:
                         require_open_rows(prepared)

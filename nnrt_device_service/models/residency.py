@@ -15,7 +15,7 @@ from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi import counters
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
-from nnrt_hdi.errors import UnknownHandle
+from nnrt_hdi.errors import OutOfMemory, UnknownHandle
 from nnrt_hdi.files.store_directory import SHOWN_KEY, Recipe
 
 _log = logging.getLogger(__name__)
@@ -45,8 +45,9 @@ class Residency:
         `has` says whether the store has a model. `find` returns what restores it from there, or raises UnknownHandle.
         """
         limit_bytes = settings.resident_bytes or sys.maxsize
-        self._budget = MemoryBudget(limit_bytes, whose="the daemon's", setting=_SETTING)
-        self._budget.on_shortage(self.evict_idle)
+        # Who has reserved room for a model that isn't made releases it there.
+        self.budget = MemoryBudget(limit_bytes, whose="the daemon's", setting=_SETTING)
+        self.budget.on_shortage(self.evict_idle)
         self._limit_bytes = settings.resident_bytes
         self._most_pinned_bytes = settings.share_of(limit_bytes)
         self._freeing = freeing
@@ -72,7 +73,7 @@ class Residency:
         """Return the figures that metrics and clients get."""
         return counters.Residency(
             len(self._resident),
-            self._budget.used_bytes,
+            self.budget.used_bytes,
             self._limit_bytes,
             self.evicted,
             self.restored,
@@ -86,17 +87,37 @@ class Residency:
         """
         while True:
             try:
-                return self._budget.reserve(size_bytes)
+                return self.budget.reserve(size_bytes)
             except LimitReached:
-                if size_bytes > self._budget.limit_bytes:
+                if size_bytes > self.budget.limit_bytes:
                     raise
                 has_left = any(self._evict(model, cancellation) for model in self._candidates())
                 if not has_left and not self._await_other(cancellation):
-                    return self._budget.reserve(size_bytes)  # Another model may have left meanwhile.
+                    return self.budget.reserve(size_bytes)  # Another model may have left meanwhile.
 
-    def release(self, size_bytes: int) -> None:
-        """Release the room of a model that was not made."""
-        self._budget.release(size_bytes)
+    def make(self, make: Callable[[], PreparedModel], size_bytes: int) -> PreparedModel:
+        """Return the model that `make` has the backend make, for which the caller has reserved `size_bytes`.
+
+        If the backend raises OutOfMemory, idle models of so many bytes leave, and it is called once more. Raises
+        OutOfMemory too if the model takes more of the device than --resident-bytes.
+        """
+        prepared: PreparedModel | None = None
+        try:
+            prepared = make()
+        except OutOfMemory as error:  # A LimitReached is of the daemon, whatever room the device has.
+            if isinstance(error, LimitReached) or not self.evict_idle(size_bytes):
+                raise
+        if prepared is None:  # Not above, where the error keeps alive what the backend had made until then.
+            prepared = make()
+        device_bytes = prepared.device_bytes or 0
+        if device_bytes > self.budget.limit_bytes:
+            prepared.close()
+            raise LimitReached(
+                f"the model takes {device_bytes} bytes of the device, and the daemon's limit is"
+                f" {self.budget.limit_bytes}; make it smaller, or raise {_SETTING}",
+                _SETTING,
+            )
+        return prepared
 
     @contextmanager
     def unsettled(self) -> Iterator[None]:
@@ -115,13 +136,14 @@ class Residency:
                 self._changed.notify_all()
 
     def add(self, model: SharedModel, reserved_bytes: int) -> None:
-        """Take a model for which the caller has reserved room."""
-        if model.held_bytes > reserved_bytes:
-            self._budget.release(reserved_bytes)
-            self._budget.reserve_anyway(model.held_bytes)
+        """Take a model for which the caller has reserved room. If it takes more, idle ones leave for it."""
+        self.budget.release(reserved_bytes)
+        self.budget.reserve_anyway(model.resident_bytes)
         model.bring_back = self._bring_back
         with self._changed:
-            self._resident[model] = max(model.held_bytes, reserved_bytes)
+            self._resident[model] = model.resident_bytes
+        while self.budget.used_bytes > self.budget.limit_bytes and self.evict_idle():
+            pass
 
     def forget(self, model: SharedModel) -> None:
         """Release the room of a model that was closed, or has left."""
@@ -129,14 +151,14 @@ class Residency:
             size_bytes = self._resident.pop(model, None)
             self._changed.notify_all()
         if size_bytes is not None:
-            self._budget.release(size_bytes)
+            self.budget.release(size_bytes)
 
     def pin(self, model: SharedModel, identity: str) -> Callable[[], None]:
         """Let a model stay on the device, at the expense of an identity, until the returned function is called.
 
         Raises OutOfMemory if the identity pins more than its share.
         """
-        size_bytes = model.held_bytes
+        size_bytes = model.resident_bytes
         with self._changed:
             if self._pinned_bytes[identity] + size_bytes > self._most_pinned_bytes:
                 raise LimitReached(
@@ -157,9 +179,18 @@ class Residency:
 
         return unpin
 
-    def evict_idle(self) -> bool:
-        """Let the model leave that was not used for longest, of those that no run uses; return False if none can."""
-        return any(self._evict(model) for model in self._candidates() if not model.runs)
+    def evict_idle(self, size_bytes: int = 0) -> bool:
+        """Let the model leave that was not used for longest, of those that no run uses; return False if none can.
+
+        More of them leave until they are of `size_bytes` together.
+        """
+        left, left_bytes = 0, 0
+        for model in self._candidates():
+            if not model.runs and self._evict(model):
+                left, left_bytes = left + 1, left_bytes + model.resident_bytes
+                if left_bytes >= size_bytes:
+                    break
+        return left > 0
 
     def _candidates(self) -> list[SharedModel]:
         with self._changed:
@@ -190,7 +221,7 @@ class Residency:
                 model.stay()
             self._end_move(model)
         self.evicted += 1
-        _log.info("model %s left the device, %d bytes", model.recipe.key[:SHOWN_KEY], model.held_bytes)
+        _log.info("model %s left the device, %d bytes", model.recipe.key[:SHOWN_KEY], model.resident_bytes)
         return True
 
     def _await_other(self, cancellation: Cancellation) -> bool:
@@ -218,7 +249,7 @@ class Residency:
             self._end_move(model)
 
     def _restore(self, model: SharedModel, cancellation: Cancellation) -> None:
-        recipe, size_bytes, began = model.recipe, model.held_bytes, time.monotonic()
+        recipe, size_bytes, began = model.recipe, model.resident_bytes, time.monotonic()
         assert recipe is not None
         restore = self._find(recipe, model.config)  # First, so that no other model leaves in vain.
         with ExitStack() as undo, self._turn(cancellation):
@@ -228,7 +259,7 @@ class Residency:
                 self._resident[model] = size_bytes
             undo.callback(model.reserve_whole())
             with self._freeing.calling_backend("restore a model"):
-                prepared = restore()
+                prepared = self.make(restore, size_bytes)
             if not model.come_back(prepared):
                 prepared.close()
                 return

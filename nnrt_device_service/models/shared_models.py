@@ -14,7 +14,7 @@ from nnrt_device_service.models.requests import Build
 from nnrt_device_service.models.residency import Residency
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.sessions.shared_model import SharedModel
-from nnrt_hdi.backend import Cancellation
+from nnrt_hdi.backend import Cancellation, PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, TimedOut, Unsupported
 
@@ -89,11 +89,15 @@ class Making:
         self.reserved_bytes = max(size_bytes, LEAST_BYTES)
         self._work.enter_context(self.residency.unsettled())
 
+    def make(self, make: Callable[[], PreparedModel]) -> PreparedModel:
+        """Have the backend make the model, as `Residency.make`."""
+        return self.residency.make(make, self.reserved_bytes)
+
     def end_work(self) -> None:
         """Release the room if the model was not made. Idempotent."""
         if size_bytes := self.reserved_bytes:
             self.reserved_bytes = 0
-            self.residency.release(size_bytes)
+            self.residency.budget.release(size_bytes)
         self._work.close()
 
     def finish(self, model: SharedModel) -> None:

@@ -96,7 +96,7 @@ class StoredModels:
         progress = Progress(build.progress.report, making.cancellation)
         with self._compilers.turn(build.session, build.config.priority, build.progress, making.cancellation):
             making.begin_work(size_bytes)
-            prepared = compile_it(progress)
+            prepared = making.make(partial(compile_it, progress))
         made = build.add_made(prepared, Origin.COMPILED, making.finish, undo, size_bytes, notes, uploads=uploads)
         if self._store is not None and build.recipe is not None:
             self._keep(build.recipe, build.session, made, making.residency)
@@ -121,7 +121,7 @@ class StoredModels:
                 compiled = self._store.load(entry)
                 if compiled is None:
                     return None
-                prepared = self._restore(compiled, build.config)
+                prepared = making.make(partial(self._restore, compiled, build.config))
             except (MemoryError, OutOfMemory) as error:
                 _log.warning("the stored model %s finds no room: %s", shown, error)
                 return None

@@ -83,6 +83,7 @@ class SharedModel:
         "pins",
         "prepared",
         "recipe",
+        "resident_bytes",
         "runs",
         "size_bytes",
         "uploads",
@@ -110,6 +111,8 @@ class SharedModel:
         self.size_bytes = size_bytes
         # Bytes that count for each session that holds the model: what it was made of, and what it keeps of runs.
         self.held_bytes = size_bytes + prepared.kept_bytes
+        # Bytes that count while the model is on the device.
+        self.resident_bytes = self.held_bytes if prepared.device_bytes is None else prepared.device_bytes
         # Whether the daemon may sign what the model exports: only if it was compiled from NNRt's operators, or restored
         # from a signed export. Else a client that may send code could get it signed for clients that may not.
         self.is_signable = is_signable

@@ -93,6 +93,9 @@ class PreparedModel(ABC):
     takes_device_buffers = False
     # Most bytes that the model keeps for its runs, besides the model itself. They count against the session's limit.
     kept_bytes: int = 0
+    # Bytes that the model takes in memory of the device itself; they count against --resident-bytes. None: it lies in
+    # memory of the host, and what it was made of counts.
+    device_bytes: int | None = None
 
     @abstractmethod
     def run(

@@ -33,11 +33,16 @@ Factory = Callable[[Mapping[str, str]], Backend]
 
 @dataclass(frozen=True, slots=True)
 class FoundDevice:
-    """Device of this host: a unique name, and the options with which its backend serves it."""
+    """Device of this host: a unique name, and the options with which its backend serves it.
+
+    `hardware` is what any backend that finds the device calls it: the driver and the number there, such as cuda:0.
+    Empty if no other backend finds it.
+    """
 
     name: str
     device_type: DeviceType
     options: Mapping[str, str] = field(default_factory=dict)
+    hardware: str = ""
 
 
 @dataclass(frozen=True, slots=True)

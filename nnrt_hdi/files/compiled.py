@@ -16,7 +16,7 @@ from nnrt_hdi.backend import DeviceInfo, ModelConfig
 from nnrt_hdi.enums import DeviceType, PerformanceMode
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError
 from nnrt_hdi.files.container import Fetch, packed, read_about, require_whole, unpacked, unpacked_from_file
-from nnrt_hdi.files.graph_file import MAX_QUOTED, described_spec, read_spec
+from nnrt_hdi.files.graph_file import MAX_QUOTED, described_spec, read_end_spec
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
 
@@ -154,8 +154,8 @@ class CompiledModel:
                     mode=PerformanceMode[about["mode"]],
                     extensions={name: bytes.fromhex(value) for name, value in about["extensions"].items()},
                 ),
-                inputs=tuple(read_spec(spec) for spec in _of_type(list, about, "inputs")),
-                outputs=tuple(read_spec(spec) for spec in _of_type(list, about, "outputs")),
+                inputs=tuple(read_end_spec(spec) for spec in _of_type(list, about, "inputs")),
+                outputs=tuple(read_end_spec(spec) for spec in _of_type(list, about, "outputs")),
                 version=_version(about),
                 parts=parts,
                 build_s=_seconds(about),

@@ -23,6 +23,7 @@ from nnrt_hdi.graph import (
     require_moderate,
 )
 from nnrt_hdi.ops.inference import operator_of
+from nnrt_hdi.packed_values import PackedSpec, ValueType
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import Array, QuantParam, TensorSpec, flat_bytes
 
@@ -108,17 +109,30 @@ def read_graph(described: Any, parts: Mapping[bytes, Part]) -> Graph:
 
 def described_spec(spec: TensorSpec) -> dict[str, Any]:
     """Return a tensor spec as JSON."""
-    return {
+    described: dict[str, Any] = {
         "data_type": spec.data_type.name,
         "shape": list(spec.shape),
         "format": spec.format.name,
         "quant": [[float(param.scale), param.zero_point, param.num_bits] for param in spec.quant],
         "name": spec.name,
     }
+    if isinstance(spec, PackedSpec):
+        shape = spec.value.shape
+        described["value"] = {"type": spec.value.name, "shape": None if shape is None else list(shape)}
+    return described
+
+
+def read_end_spec(described: Any) -> TensorSpec:
+    """Return the spec of an input or output of a compiled model, maybe a packed value. Raise as `read_spec`."""
+    if "value" not in described:
+        return read_spec(described)
+    value = described["value"]
+    shape = None if value["shape"] is None else _integers(value["shape"])
+    return PackedSpec.of(ValueType(_text(value["type"]), shape), _text(described["name"]))
 
 
 def read_spec(described: Any) -> TensorSpec:
-    """Return the spec that `described_spec` wrote. Raise LookupError, TypeError, ValueError or NnrtError."""
+    """Return a tensor's spec that `described_spec` wrote. Raise LookupError, TypeError, ValueError or NnrtError."""
     return TensorSpec(
         DataType[described["data_type"]],
         _integers(described["shape"]),

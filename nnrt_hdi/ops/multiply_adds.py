@@ -1,11 +1,16 @@
-"""Multiply-adds of a graph's run: the work of operators that take far longer than their tensors are large."""
+"""Multiply-adds of a graph's run: the work of operators that take far longer than their tensors are large.
+
+An addition or comparison of numbers counts as one, too. Some backends do with fewer where windows overlap.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import cast
 
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.graph import AttrValue, Graph
 from nnrt_hdi.ops.convolution import ImageShape
+from nnrt_hdi.ops.spatial import BOX_NUMBERS
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, TensorSpec
 
 # Types whose multiply-adds count as they are. Of other ones no processor does more than so many in the same time.
@@ -21,6 +26,26 @@ def _positions(image: TensorSpec) -> int:
     return shape.batch * shape.height * shape.width
 
 
+def _pooled(x: Sequence[Shape], y: Sequence[Shape], specs: Sequence[TensorSpec], attrs: Mapping[str, AttrValue]) -> int:
+    """Count each element of each window, as far as windows can lie inside the image."""
+    image = ImageShape.of(specs[0])
+    if attrs.get("global"):
+        return prod(x[0])
+    height, width = cast("Sequence[int]", attrs["kernel_size"])
+    return prod(y[0]) * min(height, image.height) * min(width, image.width)
+
+
+def _compared(
+    x: Sequence[Shape], y: Sequence[Shape], specs: Sequence[TensorSpec], attrs: Mapping[str, AttrValue]
+) -> int:
+    """Count the numbers of each box that a selected one is compared with, if as many are selected as may be."""
+    boxes, detections = x[0][1], cast("int", attrs.get("max_detections", 0))
+    if not attrs.get("use_regular_nms"):
+        return min(detections, boxes) * boxes * BOX_NUMBERS
+    per_class = min(cast("int", attrs.get("detections_per_class", 0)) or detections, detections)
+    return cast("int", attrs["num_classes"]) * min(per_class, boxes) * boxes * BOX_NUMBERS
+
+
 _RULES: dict[NodeType, _Rule] = {
     NodeType.FULL_CONNECTION: lambda x, y, specs, attrs: prod(y[0]) * x[1][1],
     NodeType.MATMUL_FUSION: lambda x, y, specs, attrs: prod(y[0]) * x[0][-2 if attrs.get("transpose_a") else -1],
@@ -28,6 +53,12 @@ _RULES: dict[NodeType, _Rule] = {
     NodeType.CONV2D_FUSION: lambda x, y, specs, attrs: _positions(specs[-1]) * prod(x[1]),
     NodeType.CONV2D_TRANSPOSE_FUSION: lambda x, y, specs, attrs: _positions(specs[0]) * prod(x[1]),
     # Each step of each sequence meets all elements of both weights.
+    NodeType.AVGPOOL_FUSION: _pooled,
+    NodeType.MAX_POOL_FUSION: _pooled,
+    NodeType.LRN: lambda x, y, specs, attrs: (
+        prod(x[0]) * min(2 * cast("int", attrs.get("depth_radius", 0)) + 1, ImageShape.of(specs[0]).channels)
+    ),
+    NodeType.DETECTION_POST_PROCESS: _compared,
     NodeType.LSTM: lambda x, y, specs, attrs: prod(x[0][:2]) * (prod(x[1]) + prod(x[2])),
 }
 

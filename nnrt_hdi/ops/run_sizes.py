@@ -196,6 +196,12 @@ class RunKinds(Generic[KindT]):
         self._latest = decided, known
         return known
 
+    def forget(self) -> None:
+        """Drop all values."""
+        with self._lock:
+            self.always = self._latest = None
+            self._known.clear()
+
     def _known_tensors(self, inputs: Sequence[Array], decided: _Decided) -> KnownTensors:
         shapes, elements = decided
         lengths = [shapes[at][axis] for at, axis in self._open]

@@ -26,7 +26,7 @@ from nnrt_hdi.v2 import enums_pb2 as nnrt__hdi_dot_v2_dot_enums__pb2
 from nnrt_hdi.v2 import node_pb2 as nnrt__hdi_dot_v2_dot_node__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17nnrt_hdi/v2/model.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\x1a\x16nnrt_hdi/v2/node.proto\"A\n\nQuantParam\x12\x10\n\x08num_bits\x18\x01 \x01(\x05\x12\x12\n\nzero_point\x18\x02 \x01(\x05\x12\r\n\x05scale\x18\x03 \x01(\x01\"1\n\x0b\x43onstantRef\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"D\n\x0c\x42ufferRegion\x12\x11\n\tbuffer_id\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x11\n\tdata_size\x18\x03 \x01(\x04\"\x97\x01\n\x0cSharedBuffer\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12+\n\x06region\x18\x02 \x01(\x0b\x32\x19.nnrt_hdi.v2.BufferRegionH\x00\x12,\n\x08\x63onstant\x18\x03 \x01(\x0b\x32\x18.nnrt_hdi.v2.ConstantRefH\x00\x12\x11\n\x07\x63hunked\x18\x04 \x01(\x04H\x00\x42\x07\n\x05place\"\xdb\x01\n\x06Tensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\tdata_type\x18\x02 \x01(\x0e\x32\x15.nnrt_hdi.v2.DataType\x12\x0c\n\x04\x64ims\x18\x03 \x03(\x05\x12(\n\x06\x66ormat\x18\x04 \x01(\x0e\x32\x13.nnrt_hdi.v2.FormatH\x00\x88\x01\x01\x12\'\n\x04\x64\x61ta\x18\x05 \x01(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\x12-\n\x0cquant_params\x18\x06 \x03(\x0b\x32\x17.nnrt_hdi.v2.QuantParamB\t\n\x07_format\"]\n\x08SubGraph\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rinput_indices\x18\x02 \x03(\r\x12\x16\n\x0eoutput_indices\x18\x03 \x03(\r\x12\x14\n\x0cnode_indices\x18\x04 \x03(\r\"\xb6\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0binput_index\x18\x02 \x03(\r\x12\x14\n\x0coutput_index\x18\x03 \x03(\r\x12 \n\x05nodes\x18\x04 \x03(\x0b\x32\x11.nnrt_hdi.v2.Node\x12(\n\x0b\x61ll_tensors\x18\x05 \x03(\x0b\x32\x13.nnrt_hdi.v2.Tensor\x12(\n\tsub_graph\x18\x06 \x03(\x0b\x32\x15.nnrt_hdi.v2.SubGraph\"\xeb\x01\n\x0bModelConfig\x12\x16\n\x0e\x65nable_float16\x18\x01 \x01(\x08\x12*\n\x04mode\x18\x02 \x01(\x0e\x32\x1c.nnrt_hdi.v2.PerformanceMode\x12\'\n\x08priority\x18\x03 \x01(\x0e\x32\x15.nnrt_hdi.v2.Priority\x12<\n\nextensions\x18\x04 \x03(\x0b\x32(.nnrt_hdi.v2.ModelConfig.ExtensionsEntry\x1a\x31\n\x0f\x45xtensionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\xc5\x01\n\x08IOTensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\tdata_type\x18\x02 \x01(\x0e\x32\x15.nnrt_hdi.v2.DataType\x12\x12\n\ndimensions\x18\x03 \x03(\x05\x12(\n\x06\x66ormat\x18\x04 \x01(\x0e\x32\x13.nnrt_hdi.v2.FormatH\x00\x88\x01\x01\x12\'\n\x04\x64\x61ta\x18\x05 \x01(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\x12\x0f\n\x07padding\x18\x06 \x01(\x0c\x42\t\n\x07_formatb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17nnrt_hdi/v2/model.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\x1a\x16nnrt_hdi/v2/node.proto\"A\n\nQuantParam\x12\x10\n\x08num_bits\x18\x01 \x01(\x05\x12\x12\n\nzero_point\x18\x02 \x01(\x05\x12\r\n\x05scale\x18\x03 \x01(\x01\"1\n\x0b\x43onstantRef\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"D\n\x0c\x42ufferRegion\x12\x11\n\tbuffer_id\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x11\n\tdata_size\x18\x03 \x01(\x04\"\x97\x01\n\x0cSharedBuffer\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12+\n\x06region\x18\x02 \x01(\x0b\x32\x19.nnrt_hdi.v2.BufferRegionH\x00\x12,\n\x08\x63onstant\x18\x03 \x01(\x0b\x32\x18.nnrt_hdi.v2.ConstantRefH\x00\x12\x11\n\x07\x63hunked\x18\x04 \x01(\x04H\x00\x42\x07\n\x05place\"\x84\x02\n\x06Tensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\tdata_type\x18\x02 \x01(\x0e\x32\x15.nnrt_hdi.v2.DataType\x12\x0c\n\x04\x64ims\x18\x03 \x03(\x05\x12(\n\x06\x66ormat\x18\x04 \x01(\x0e\x32\x13.nnrt_hdi.v2.FormatH\x00\x88\x01\x01\x12\'\n\x04\x64\x61ta\x18\x05 \x01(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\x12-\n\x0cquant_params\x18\x06 \x03(\x0b\x32\x17.nnrt_hdi.v2.QuantParam\x12\'\n\x05value\x18\x07 \x01(\x0b\x32\x18.nnrt_hdi.v2.PackedValueB\t\n\x07_format\"D\n\x0bPackedValue\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\'\n\x05shape\x18\x02 \x01(\x0b\x32\x18.nnrt_hdi.v2.PackedShape\"\x1b\n\x0bPackedShape\x12\x0c\n\x04\x64ims\x18\x01 \x03(\x05\"]\n\x08SubGraph\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rinput_indices\x18\x02 \x03(\r\x12\x16\n\x0eoutput_indices\x18\x03 \x03(\r\x12\x14\n\x0cnode_indices\x18\x04 \x03(\r\"\xb6\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0binput_index\x18\x02 \x03(\r\x12\x14\n\x0coutput_index\x18\x03 \x03(\r\x12 \n\x05nodes\x18\x04 \x03(\x0b\x32\x11.nnrt_hdi.v2.Node\x12(\n\x0b\x61ll_tensors\x18\x05 \x03(\x0b\x32\x13.nnrt_hdi.v2.Tensor\x12(\n\tsub_graph\x18\x06 \x03(\x0b\x32\x15.nnrt_hdi.v2.SubGraph\"\xeb\x01\n\x0bModelConfig\x12\x16\n\x0e\x65nable_float16\x18\x01 \x01(\x08\x12*\n\x04mode\x18\x02 \x01(\x0e\x32\x1c.nnrt_hdi.v2.PerformanceMode\x12\'\n\x08priority\x18\x03 \x01(\x0e\x32\x15.nnrt_hdi.v2.Priority\x12<\n\nextensions\x18\x04 \x03(\x0b\x32(.nnrt_hdi.v2.ModelConfig.ExtensionsEntry\x1a\x31\n\x0f\x45xtensionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\xc5\x01\n\x08IOTensor\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\tdata_type\x18\x02 \x01(\x0e\x32\x15.nnrt_hdi.v2.DataType\x12\x12\n\ndimensions\x18\x03 \x03(\x05\x12(\n\x06\x66ormat\x18\x04 \x01(\x0e\x32\x13.nnrt_hdi.v2.FormatH\x00\x88\x01\x01\x12\'\n\x04\x64\x61ta\x18\x05 \x01(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\x12\x0f\n\x07padding\x18\x06 \x01(\x0c\x42\t\n\x07_formatb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,15 +44,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHAREDBUFFER']._serialized_start=278
   _globals['_SHAREDBUFFER']._serialized_end=429
   _globals['_TENSOR']._serialized_start=432
-  _globals['_TENSOR']._serialized_end=651
-  _globals['_SUBGRAPH']._serialized_start=653
-  _globals['_SUBGRAPH']._serialized_end=746
-  _globals['_MODEL']._serialized_start=749
-  _globals['_MODEL']._serialized_end=931
-  _globals['_MODELCONFIG']._serialized_start=934
-  _globals['_MODELCONFIG']._serialized_end=1169
-  _globals['_MODELCONFIG_EXTENSIONSENTRY']._serialized_start=1120
-  _globals['_MODELCONFIG_EXTENSIONSENTRY']._serialized_end=1169
-  _globals['_IOTENSOR']._serialized_start=1172
-  _globals['_IOTENSOR']._serialized_end=1369
+  _globals['_TENSOR']._serialized_end=692
+  _globals['_PACKEDVALUE']._serialized_start=694
+  _globals['_PACKEDVALUE']._serialized_end=762
+  _globals['_PACKEDSHAPE']._serialized_start=764
+  _globals['_PACKEDSHAPE']._serialized_end=791
+  _globals['_SUBGRAPH']._serialized_start=793
+  _globals['_SUBGRAPH']._serialized_end=886
+  _globals['_MODEL']._serialized_start=889
+  _globals['_MODEL']._serialized_end=1071
+  _globals['_MODELCONFIG']._serialized_start=1074
+  _globals['_MODELCONFIG']._serialized_end=1309
+  _globals['_MODELCONFIG_EXTENSIONSENTRY']._serialized_start=1260
+  _globals['_MODELCONFIG_EXTENSIONSENTRY']._serialized_end=1309
+  _globals['_IOTENSOR']._serialized_start=1312
+  _globals['_IOTENSOR']._serialized_end=1509
 # @@protoc_insertion_point(module_scope)

@@ -49,20 +49,36 @@ class SharedBuffer(_message.Message):
     def __init__(self, inline: _Optional[bytes] = ..., region: _Optional[_Union[BufferRegion, _Mapping]] = ..., constant: _Optional[_Union[ConstantRef, _Mapping]] = ..., chunked: _Optional[int] = ...) -> None: ...
 
 class Tensor(_message.Message):
-    __slots__ = ("name", "data_type", "dims", "format", "data", "quant_params")
+    __slots__ = ("name", "data_type", "dims", "format", "data", "quant_params", "value")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     DIMS_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     QUANT_PARAMS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     name: str
     data_type: _enums_pb2.DataType
     dims: _containers.RepeatedScalarFieldContainer[int]
     format: _enums_pb2.Format
     data: SharedBuffer
     quant_params: _containers.RepeatedCompositeFieldContainer[QuantParam]
-    def __init__(self, name: _Optional[str] = ..., data_type: _Optional[_Union[_enums_pb2.DataType, str]] = ..., dims: _Optional[_Iterable[int]] = ..., format: _Optional[_Union[_enums_pb2.Format, str]] = ..., data: _Optional[_Union[SharedBuffer, _Mapping]] = ..., quant_params: _Optional[_Iterable[_Union[QuantParam, _Mapping]]] = ...) -> None: ...
+    value: PackedValue
+    def __init__(self, name: _Optional[str] = ..., data_type: _Optional[_Union[_enums_pb2.DataType, str]] = ..., dims: _Optional[_Iterable[int]] = ..., format: _Optional[_Union[_enums_pb2.Format, str]] = ..., data: _Optional[_Union[SharedBuffer, _Mapping]] = ..., quant_params: _Optional[_Iterable[_Union[QuantParam, _Mapping]]] = ..., value: _Optional[_Union[PackedValue, _Mapping]] = ...) -> None: ...
+
+class PackedValue(_message.Message):
+    __slots__ = ("type", "shape")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    shape: PackedShape
+    def __init__(self, type: _Optional[str] = ..., shape: _Optional[_Union[PackedShape, _Mapping]] = ...) -> None: ...
+
+class PackedShape(_message.Message):
+    __slots__ = ("dims",)
+    DIMS_FIELD_NUMBER: _ClassVar[int]
+    dims: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, dims: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SubGraph(_message.Message):
     __slots__ = ("name", "input_indices", "output_indices", "node_indices")

@@ -52,7 +52,7 @@ from nnrt_hdi.wire.session import (
     device_status,
     device_status_message,
 )
-from nnrt_hdi.wire.tensors import tensor_message, tensor_spec
+from nnrt_hdi.wire.tensors import end_spec, tensor_message, tensor_spec
 
 __all__ = [
     "SESSION_METADATA",
@@ -75,6 +75,7 @@ __all__ = [
     "device_status_message",
     "dim_ranges",
     "dim_ranges_message",
+    "end_spec",
     "error_detail",
     "error_detail_of",
     "error_from_detail",

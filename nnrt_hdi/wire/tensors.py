@@ -6,15 +6,23 @@ from typing import Any
 import numpy as np
 
 from nnrt_hdi.enums import DataType, Format
-from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.errors import InvalidParameter, Unsupported
 from nnrt_hdi.graph import require_at_most
+from nnrt_hdi.packed_values import PackedSpec, ValueType
 from nnrt_hdi.tensor import MAX_RANK, Array, QuantParam, Shape, TensorForm, TensorSpec
 from nnrt_hdi.v2 import model_pb2
 from nnrt_hdi.wire.enums import known_enum, number
 
+# Characters of a type that messages quote.
+MAX_QUOTED = 200
+
 
 def tensor_spec(message: model_pb2.Tensor) -> TensorSpec:
-    """Return the spec in a Tensor message."""
+    """Return the spec in a Tensor message of a model. Raise Unsupported for a packed value."""
+    if message.HasField("value"):
+        raise Unsupported(
+            f"it is {message.value.type[:MAX_QUOTED]}; operators of NNRt compute with tensors of numbers only"
+        )
     return TensorSpec(
         data_type=known_enum(DataType, message.data_type, "data_type"),
         shape=shape_of(message.dims),
@@ -24,8 +32,17 @@ def tensor_spec(message: model_pb2.Tensor) -> TensorSpec:
     )
 
 
+def end_spec(message: model_pb2.Tensor) -> TensorSpec:
+    """Return the spec in a Tensor message of an input or output of a compiled model."""
+    if not message.HasField("value"):
+        return tensor_spec(message)
+    value = message.value
+    shape = shape_of(value.shape.dims) if value.HasField("shape") else None
+    return PackedSpec.of(ValueType(value.type, shape), message.name)
+
+
 def tensor_message(spec: TensorSpec) -> model_pb2.Tensor:
-    return model_pb2.Tensor(
+    message = model_pb2.Tensor(
         name=spec.name,
         data_type=number(spec.data_type),
         dims=spec.shape,
@@ -35,6 +52,12 @@ def tensor_message(spec: TensorSpec) -> model_pb2.Tensor:
             for param in spec.quant
         ],
     )
+    if isinstance(spec, PackedSpec):
+        message.value.type = spec.value.name
+        if spec.value.shape is not None:
+            message.value.shape.dims.extend(spec.value.shape)
+            message.value.shape.SetInParent()
+    return message
 
 
 def array_from_bytes(data: bytes | memoryview, form: TensorForm) -> Array:

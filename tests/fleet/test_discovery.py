@@ -13,8 +13,17 @@ from nnrt_device_service.fleet.discovery import host_name, specs_of
 from nnrt_hdi.errors import UnavailableDevice
 
 
-def backend(name: str, *devices: tuple[str, str]) -> dict[str, Any]:
-    listed = [{"name": device, "device_type": kind, "options": {"index": device[-1]}} for device, kind in devices]
+def backend(name: str, *devices: tuple[str, str], driver: str = "") -> dict[str, Any]:
+    """Return what is listed of a backend, whose devices end with the number that a driver gives them."""
+    listed = [
+        {
+            "name": device,
+            "device_type": kind,
+            "options": {"index": device[-1]},
+            "hardware": driver and f"{driver}:{device[-1]}",
+        }
+        for device, kind in devices
+    ]
     return {"name": name, "devices": listed}
 
 
@@ -38,15 +47,44 @@ def test_names_differ() -> None:
     assert [spec.name for spec in specs_of(listed)] == ["acme-gpu-0", "zeta-gpu-0", "gpu-1"]
 
 
+def test_a_device_that_several_backends_find(caplog: pytest.LogCaptureFixture) -> None:
+    """The first of them serves it, the others those that nobody else finds."""
+    acme = backend("acme", ("gpu-0", "GPU"), driver="cuda")
+    zeta = backend("zeta", ("gpu-0", "GPU"), ("gpu-1", "GPU"), driver="cuda")
+    others = backend("ours", ("npu-0", "ACCELERATOR")), backend("theirs", ("gpu-0", "GPU"), driver="hip")
+    specs = specs_of([acme, *others, zeta])
+    assert [(spec.name, spec.arguments[0]) for spec in specs] == [
+        ("acme-gpu-0", "--backend=acme"),
+        ("npu-0", "--backend=ours"),
+        ("theirs-gpu-0", "--backend=theirs"),
+        ("gpu-1", "--backend=zeta"),
+    ]
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        "gpu-0 of the backend zeta is passed over: it is cuda:0, which the backend acme serves"
+    ]
+
+
+@pytest.mark.slow
+def test_each_device_gets_one_daemon() -> None:
+    """The output says whose is passed over."""
+    done = nnrt_device("up", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines() if "shared-0" in line] == ["shared-0"]
+    assert "--backend=late" in done.stdout
+    assert "--backend=plain" not in done.stdout
+    assert "shared-0 of the backend plain is passed over: it is test:0, which the backend late serves" in done.stderr
+
+
 @pytest.mark.slow
 def test_backends_list_their_devices() -> None:
     """ONNX Runtime by its entry point, others have the one that they make."""
     done = nnrt_device("backends", "--json")
     assert done.returncode == 0, done.stderr
     listed = {each["name"]: each for each in json.loads(done.stdout)}
-    cpu = {"name": "cpu", "device_type": "CPU", "options": {"provider": "cpu"}}
+    cpu = {"name": "cpu", "device_type": "CPU", "options": {"provider": "cpu"}, "hardware": ""}
     assert cpu in listed["onnxruntime"]["devices"]
-    assert listed["reference"]["devices"] == [{"name": "reference", "device_type": "CPU", "options": {}}]
+    reference = {"name": "reference", "device_type": "CPU", "options": {}, "hardware": ""}
+    assert listed["reference"]["devices"] == [reference]
     assert listed["skipped"]["devices"] == []
     assert listed["skipped"]["skipped"] == "there is no such accelerator"
     assert "the vendor's mistake" in listed["broken"]["broken"]
@@ -65,8 +103,8 @@ def test_devices_of_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_count("libc.so.6", "no_such_function", "count") == 0
     monkeypatch.setattr(sys.modules[devices.__module__], "accelerators", lambda: ["cuda"])
     monkeypatch.setattr(sys.modules[devices.__module__], "device_count", lambda *driver: 2)
-    assert [(device.name, device.options) for device in devices()] == [
-        ("cuda-0", {"provider": "cuda", "device_index": "0"}),
-        ("cuda-1", {"provider": "cuda", "device_index": "1"}),
-        ("cpu", {"provider": "cpu"}),
+    assert [(device.name, device.options, device.hardware) for device in devices()] == [
+        ("cuda-0", {"provider": "cuda", "device_index": "0"}, "cuda:0"),
+        ("cuda-1", {"provider": "cuda", "device_index": "1"}, "cuda:1"),
+        ("cpu", {"provider": "cpu"}, ""),
     ]

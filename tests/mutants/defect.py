@@ -142,6 +142,5 @@ def _modules_that_know(function: Callable[..., Any]) -> list[ModuleType]:
     return [
         module
         for name, module in sys.modules.items()
-        if name.startswith(("nnrt_backend_reference", "nnrt_hdi.ops."))
-        and vars(module).get(function.__name__) is function
+        if name.startswith(("nnrt_backend_reference", "nnrt_hdi.")) and vars(module).get(function.__name__) is function
     ]

@@ -15,7 +15,7 @@ from waiting import until
 
 from nnrt_client import Settings, load
 from nnrt_device_service.cli import main
-from on_kubernetes.manifests import DEPLOY
+from on_kubernetes.manifests import fleet, one
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +36,7 @@ def volumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Volumes as the settings name them, which are the daemon's environment."""
     if not all(map(shutil.which, ("unshare", "setpriv", "mount"))) or subprocess.run([*POD, "true"]).returncode:
         pytest.skip("needs the right to make namespaces")
-    for line in (DEPLOY / "base" / "settings.env").read_text().splitlines():
-        name, _, value = line.partition("=")
+    for name, value in one(fleet("everybody by token"), "ConfigMap")["data"].items():
         at = {"NNRT_DEVICE_HEALTH_LISTEN": "127.0.0.1:0"}.get(name, value)
         monkeypatch.setenv(name, f"{tmp_path}{at}" if at.startswith("/") else at)
     folder = tmp_path / "keys"

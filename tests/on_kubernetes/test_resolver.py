@@ -176,7 +176,7 @@ def test_a_right_that_is_missing_is_said(server: ApiServer) -> None:
     server.refusal = (403, "Forbidden")
     with watched(NAME) as told:
         until(lambda: told.failures)
-    assert "Role nnrt-resolver" in told.failures[0].message
+    assert "Role NAME-resolver" in told.failures[0].message
 
 
 def test_a_server_that_is_gone(server: ApiServer) -> None:

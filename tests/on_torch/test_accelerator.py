@@ -4,6 +4,7 @@ import gc
 import mmap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -22,11 +23,13 @@ from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.host_limits import processors
+from nnrt_hdi.steps import ALL_FOLDED_BYTES
 from nnrt_hdi.tensor import Array
 
 pytest.importorskip("torch", reason="needs torch: `make test-torch` has it")
 
 import torch
+from nnrt_backend_torch import found
 from nnrt_backend_torch.accelerator import AcceleratorBackend
 from nnrt_backend_torch.backend import TorchBackend
 from nnrt_backend_torch.options import Options
@@ -97,6 +100,27 @@ def test_a_view_of_an_input_is_copied_before_another_output_is_written(backend: 
     assert answer(ends.get(timeout=DEADLINE_S)) == regions
     np.testing.assert_array_equal(regions[0].copy(), [0, 1, 2, 3])
     np.testing.assert_array_equal(regions[1].copy(), [4, 5, 6, 7])
+
+
+def test_what_a_model_takes_on_the_device(backend: AcceleratorBackend) -> None:
+    """Its weights, in the type that they have there. A closed model takes nothing, though something may know it."""
+    x, weights = spec((1000,), DataType.FLOAT32), np.ones(1000, np.float32)
+    graph = graph_of(NodeType.ADD_FUSION, [(x, None), (x, weights)], {}, x)
+    whole, half = (
+        backend.prepare(graph, ModelConfig(enable_float16=is_half), lambda _: None) for is_half in (False, True)
+    )
+    assert (whole.device_bytes, half.device_bytes) == (4000 + ALL_FOLDED_BYTES, 2000 + ALL_FOLDED_BYTES)
+    on_device = weakref.ref(half.prepared([]).folded.values[1])
+    assert on_device() is not None
+    gc.disable()  # Cycles are left until it runs.
+    try:
+        half.close()
+        assert on_device() is None
+    finally:
+        gc.enable()
+    on_cpu = TorchBackend(Options(CPU, processors(), tf32=False, pinning=False, compile=False, name=""))
+    assert on_cpu.prepare(graph, ModelConfig(), lambda _: None).device_bytes is None
+    on_cpu.close()
 
 
 def test_a_run_that_is_cancelled_is_not_computed(backend: AcceleratorBackend) -> None:
@@ -251,7 +275,17 @@ def test_a_wrong_number_of_threads(threads: str) -> None:
 def test_devices_are_listed() -> None:
     (state,) = [state for state in backend_states() if state.name == "torch"]
     assert (state.broken, state.skipped) == ("", "")
-    assert [device.name for device in state.devices][-1] == "cpu"
+    assert [(device.name, device.hardware) for device in state.devices][-1] == ("cpu", "")
+
+
+@pytest.mark.parametrize(("hip", "driver"), [(None, "cuda"), ("6.4", "hip")])
+def test_accelerators_are_called_as_other_backends_call_them(
+    monkeypatch: pytest.MonkeyPatch, hip: str | None, driver: str
+) -> None:
+    monkeypatch.setattr(found, "present_devices", lambda: [torch.device("cuda", 1), CPU])
+    monkeypatch.setattr(torch.version, "hip", hip)
+    device, _ = found.found_devices()
+    assert (device.name, device.options, device.hardware) == ("cuda-1", {"device": "cuda:1"}, f"{driver}:1")
 
 
 def test_threads_of_a_run() -> None:

@@ -8,7 +8,7 @@ from nnrt_backend_reference.kernels import convolution, normalization, pieces
 from numpy.typing import NDArray
 
 from nnrt_client.conformance.cases.samples import SAMPLES
-from nnrt_hdi.enums import DataType, Format, NodeType, PaddingMode, ReduceMode
+from nnrt_hdi.enums import DataType, Format, NodeType, PaddingMode, PadMode, ReduceMode
 from nnrt_hdi.tensor import TensorSpec
 
 from .single_node import array_of, compute, graph_of, infer_all, pairs, prepare, run
@@ -16,6 +16,8 @@ from .single_node import array_of, compute, graph_of, infer_all, pairs, prepare,
 AnyArray = NDArray[Any]
 N = NodeType
 NAN, INF = np.nan, np.inf
+BOXES = [(1, 100, 4), (1, 100, 3), (100, 4)]
+BOXES_ATTRS = {"num_classes": 3, "scale": (1.0, 1.0, 1.0, 1.0), "max_detections": 20}
 
 
 @pytest.mark.parametrize(
@@ -161,6 +163,30 @@ def test_work_in_parts_that_a_cache_holds(monkeypatch: pytest.MonkeyPatch, node_
             {},
             5 * 2 * (48 + 64),
             id="lstm",
+        ),
+        pytest.param(
+            N.MAX_POOL_FUSION, [(1, 9, 8, 5)], {"kernel_size": (3, 2), "strides": (2, 1)}, 4 * 7 * 5 * 6, id="pool"
+        ),
+        pytest.param(
+            N.AVGPOOL_FUSION,
+            [(1, 4, 5, 2)],
+            {"kernel_size": (9, 3), "pad_mode": PadMode.SAME},
+            4 * 5 * 2 * 4 * 3,
+            id="window larger than the image",
+        ),
+        pytest.param(N.AVGPOOL_FUSION, [(2, 4, 5, 3)], {"global": True}, 2 * 4 * 5 * 3, id="global pool"),
+        pytest.param(N.LRN, [(1, 2, 3, 10)], {"depth_radius": 2}, 60 * 5, id="lrn"),
+        pytest.param(N.LRN, [(1, 2, 3, 10)], {"depth_radius": 99}, 60 * 10, id="lrn of all channels"),
+        pytest.param(N.DETECTION_POST_PROCESS, BOXES, {**BOXES_ATTRS}, 20 * 100 * 4, id="boxes"),
+        pytest.param(
+            N.DETECTION_POST_PROCESS,
+            BOXES,
+            {**BOXES_ATTRS, "use_regular_nms": True, "detections_per_class": 7},
+            3 * 7 * 100 * 4,
+            id="boxes class by class",
+        ),
+        pytest.param(
+            N.DETECTION_POST_PROCESS, BOXES, {**BOXES_ATTRS, "max_detections": 999}, 100 * 100 * 4, id="all boxes"
         ),
         pytest.param(N.SQUARE, [(100,)], {}, 0, id="elementwise"),
     ],

@@ -25,7 +25,7 @@ PUBLIC = """
     PartReport PartitionReport PerformanceMode Pool PoolReport PooledSession Priority Progress QuantParam
     ReloadedSession Residency
     ResidentTensor ReturnCode RunFuture RunResult RunTensor RunTimes Runtime SaveCacheFailed Settings Support Telemetry
-    Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported Way connect disconnect from_onnx load
+    Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported ValueType Way connect disconnect from_onnx load
     wait_until_cached
 """
 EXPORTED: dict[str, Any] = {name: getattr(nnrt_client, name) for name in nnrt_client.__all__}

@@ -18,6 +18,7 @@ from nnrt_hdi.backend import (
     Capabilities,
     DeviceInfo,
     DimRange,
+    FoundDevice,
     ModelConfig,
     PreparedModel,
     Support,
@@ -259,6 +260,11 @@ def silent(options: Mapping[str, str]) -> Backend:
 def plain(options: Mapping[str, str]) -> Backend:
     """Create a backend with no capability but dynamic inputs."""
     return _PlainBackend("plain", _identity, Capabilities(dynamic_input=True))
+
+
+def shared_device() -> list[FoundDevice]:
+    """Return the device that the backends `late` and `plain` both find."""
+    return [FoundDevice("shared-0", DeviceType.OTHER, hardware="test:0")]
 
 
 def cached(options: Mapping[str, str]) -> Backend:

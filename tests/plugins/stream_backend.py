@@ -1,9 +1,9 @@
 """Simulated accelerator: a stream computes runs in order, each after a random time, in bounded memory of its own.
 
-It computes the identity. Runs whose first number is a multiple of `FAILS_EVERY` end with a fault, or with a refusal if
-it is one of `REFUSED_EVERY`. The device checks that it ends runs in the order in which they were started, that it never
-holds more than `memory` bytes, and that nobody writes to a run's inputs while it is under way; if not, all later runs
-fail, and it is lost.
+Each model takes `model` bytes of that memory. The device computes the identity. Runs whose first number is a multiple
+of `FAILS_EVERY` end with a fault, or with a refusal if it is one of `REFUSED_EVERY`. The device checks that it ends
+runs in the order in which they were started, that it never holds more than `memory` bytes, and that nobody writes to a
+run's inputs while it is under way; if not, all later runs fail, and it is lost.
 """
 
 import random
@@ -47,11 +47,22 @@ class _Stream:
         self._thread = threading.Thread(target=self._compute, daemon=True)
         self._thread.start()
 
+    def take(self, size_bytes: int) -> None:
+        with self._lock:
+            self._take(size_bytes)
+
+    def give_back(self, size_bytes: int) -> None:
+        with self._lock:
+            self._taken_bytes -= size_bytes
+
+    def _take(self, size_bytes: int) -> None:
+        if self._taken_bytes + size_bytes > self._memory_bytes:
+            raise OutOfMemory("the simulated device is full; try again")
+        self._taken_bytes += size_bytes
+
     def start(self, given: Array, on_end: Callable[[RunEnd], None]) -> None:
         with self._lock:
-            if self._taken_bytes + given.nbytes > self._memory_bytes:
-                raise OutOfMemory("the simulated device is full; try again")
-            self._taken_bytes += given.nbytes
+            self._take(given.nbytes)
             self._runs.put(_Run(self._started, given, given.copy(), on_end))
             self._started += 1
 
@@ -69,8 +80,7 @@ class _Stream:
             if (run.given != run.copied).any():
                 self.fault = f"the input of run {run.number} changed while it was under way"
             ended += 1
-            with self._lock:
-                self._taken_bytes -= run.copied.nbytes
+            self.give_back(run.copied.nbytes)
             first = int(run.copied.flat[0])
             if self.fault or first % FAILS_EVERY == 0:
                 run.on_end(RuntimeError(self.fault or "DMA fault"))
@@ -81,9 +91,15 @@ class _Stream:
 
 
 class _Model(StartableModel, WrappedModel):
-    def __init__(self, right: PreparedModel, stream: _Stream) -> None:
+    def __init__(self, right: PreparedModel, stream: _Stream, device_bytes: int) -> None:
         super().__init__(right)
         self._stream = stream
+        stream.take(device_bytes)
+        self.device_bytes = device_bytes
+
+    def close(self) -> None:
+        super().close()
+        self._stream.give_back(self.device_bytes or 0)
 
     def start(
         self,
@@ -99,10 +115,11 @@ class _Simulated(WrappedBackend):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(load_backend("reference"))
         self.concurrent_runs = int(options["runs"])
-        self._stream = _Stream(int(options["memory"]), int(options["seed"]))
+        self._stream = _Stream(int(options["memory"]), int(options.get("seed", 0)))
+        self._model_bytes = int(options.get("model", 0))
 
     def wrapped(self, prepared: PreparedModel, graph: Graph | None) -> PreparedModel:
-        return _Model(prepared, self._stream)
+        return _Model(prepared, self._stream, self._model_bytes)
 
     def fault(self) -> str:
         return self._stream.fault

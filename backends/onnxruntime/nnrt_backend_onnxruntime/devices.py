@@ -11,11 +11,13 @@ from nnrt_hdi.errors import NnrtError
 
 # Drivers that count their devices, as CUDA_VISIBLE_DEVICES and the like restrict them: the library, the function that
 # starts it, and the function that counts. Both functions return 0 for success.
-_CUDA = ("libcuda.so.1", "cuInit", "cuDeviceGetCount")
-_HIP = ("libamdhip64.so", "hipInit", "hipGetDeviceCount")
 _DRIVERS = {
-    **dict.fromkeys(("cuda", "tensorrt", "nv_tensorrt_rtx"), _CUDA),
-    **dict.fromkeys(("rocm", "migraphx"), _HIP),
+    "cuda": ("libcuda.so.1", "cuInit", "cuDeviceGetCount"),
+    "hip": ("libamdhip64.so", "hipInit", "hipGetDeviceCount"),
+}
+_DRIVER_OF = {
+    **dict.fromkeys(("cuda", "tensorrt", "nv_tensorrt_rtx"), "cuda"),
+    **dict.fromkeys(("rocm", "migraphx"), "hip"),
 }
 
 
@@ -26,11 +28,15 @@ def devices() -> list[FoundDevice]:
 
 def _accelerators() -> Iterator[FoundDevice]:
     for provider in accelerators():
-        count = device_count(*_DRIVERS[provider]) if provider in _DRIVERS else int(_starts(provider))
+        driver = _DRIVER_OF.get(provider)
+        count = device_count(*_DRIVERS[driver]) if driver else int(_starts(provider))
         for index in range(count):
             kind = ProviderDevice(provider, index, threads=1).device_type
             options = {"provider": provider, "device_index": str(index)}
-            yield FoundDevice(f"{provider}-{index}" if provider in _DRIVERS else provider, kind, options)
+            if driver:
+                yield FoundDevice(f"{provider}-{index}", kind, options, f"{driver}:{index}")
+            else:
+                yield FoundDevice(provider, kind, options)
 
 
 def device_count(library: str, start: str, count: str) -> int:

@@ -112,7 +112,7 @@ class OnnxModel(OpenGraphModel[RunOutputs]):
     ) -> list[Array]:
         cancellation.check()
         if self._file_sizes is not None:
-            self._file_sizes.require_run_fits(inputs)
+            self._file_sizes.require_run_fits(tuple([array.shape for array in inputs]))
         expected = self.prepared(inputs)
         if expected.are_empty and self.varies and not self._assertions:
             return [np.empty(spec.shape, spec.numpy_dtype) for spec in expected.specs]
@@ -132,7 +132,7 @@ class OnnxModel(OpenGraphModel[RunOutputs]):
     def sizes(self, inputs: Sequence[Array]) -> Sizes:
         if self._file_sizes is None:
             return self._kinds.value_for(inputs).sizes
-        multiply_adds = self._file_sizes.require_run_fits(inputs)
+        multiply_adds = self._file_sizes.require_run_fits(tuple([array.shape for array in inputs]))
         sizes = self._kinds.value_for(inputs).sizes
         return sizes if multiply_adds <= sizes.multiply_adds else replace(sizes, multiply_adds=multiply_adds)
 

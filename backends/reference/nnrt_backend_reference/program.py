@@ -8,20 +8,20 @@ import numpy as np
 from nnrt_backend_reference.kernels import KERNELS
 from nnrt_backend_reference.kernels.kernel import AnyArray, Call
 from nnrt_backend_reference.kernels.pieces import BUFFER
-from nnrt_backend_reference.quantized import real_kernel
+from nnrt_backend_reference.quantized import dequantize, quantize
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.files.exported_graph import export_parts
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_model import OpenGraphModel
+from nnrt_hdi.kernels import Library
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops.in_place import in_place
 from nnrt_hdi.part import Part
 from nnrt_hdi.steps import (
     LARGE_BYTES,
     STEP_BYTES,
-    Library,
     OpenStep,
     RunSteps,
     Step,
@@ -67,7 +67,7 @@ class Program(OpenGraphModel[RunSteps]):
         """
         self._graph = graph
         self._run_bytes = run_bytes
-        library = Library(KERNELS, Call, real_kernel, _empty, np.asarray)
+        library = Library(KERNELS, Call, dequantize, quantize, _empty, np.asarray)
         self._maker = StepMaker(graph, max_tensor_bytes, library)
         super().__init__(graph, max_tensor_bytes, self._maker.make, most_kinds=self._maker.most_kinds)
         if self.varies:

@@ -4,15 +4,12 @@ Nodes are computed in FLOAT64. It represents every int8 product and their sums e
 integer kernel's only by the scales and the last rounding. FLOAT32 would lose precision in sums that cancel.
 """
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 
-from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel
+from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType
 from nnrt_hdi.enums import DataType
-from nnrt_hdi.ops.quantized import RealView, Scaling
-from nnrt_hdi.tensor import TensorSpec
+from nnrt_hdi.ops.quantized import Scaling
+from nnrt_hdi.tensor import NUMPY_DTYPES
 
 REAL = np.dtype(np.float64)
 
@@ -26,11 +23,13 @@ def dequantize(elements: AnyArray, scaling: Scaling) -> AnyArray:
     return real
 
 
-def quantize(real: AnyArray, scaling: Scaling, dtype: AnyDType) -> AnyArray:
+def quantize(real: AnyArray, scaling: Scaling, data_type: DataType) -> AnyArray:
     """Compute clamp(round(r / scale + zero_point)); halves are rounded away from zero, as by C's round.
 
     MindSpore Lite rounds so too. Where the scale is 0, or r is NaN, the result is the zero point.
     """
+    real = np.asarray(real, REAL)
+    dtype: AnyDType = NUMPY_DTYPES[data_type]
     scale, zero_point = _vectors(scaling, real.ndim)
     limits = np.iinfo(dtype)
     steps = np.asarray(real / np.where(scale == 0, np.inf, scale) + zero_point)
@@ -38,40 +37,6 @@ def quantize(real: AnyArray, scaling: Scaling, dtype: AnyDType) -> AnyArray:
     np.clip(steps, limits.min, limits.max, out=steps)
     steps += np.copysign(0.5, steps)
     return steps.astype(dtype)  # Truncates.
-
-
-def real_kernel(kernel: Kernel, call: Call, view: RealView) -> Kernel:
-    """Return a kernel that computes a quantized node with a kernel for real numbers.
-
-    Raises:
-        OutOfMemory: The real tensors are too large.
-    """
-    real_call = replace(
-        call,
-        inputs=tuple(map(_real_spec, call.inputs, view.inputs)),
-        outputs=tuple(map(_real_spec, call.outputs, view.outputs)),
-    )
-    for spec, scaling in zip((*call.inputs, *call.outputs), (*view.inputs, *view.outputs), strict=True):
-        if scaling:
-            call.require_memory(spec.shape, REAL)
-
-    def quantized(_: Call, *operands: AnyArray) -> tuple[AnyArray, ...]:
-        real = (
-            dequantize(array, scaling) if scaling else array
-            for array, scaling in zip(operands, view.inputs, strict=True)
-        )
-        computed: Any = kernel(real_call, *real)
-        results = computed if isinstance(computed, tuple) else (computed,)
-        return tuple(
-            quantize(np.asarray(result, REAL), scaling, spec.numpy_dtype) if scaling else result
-            for result, scaling, spec in zip(results, view.outputs, call.outputs, strict=True)
-        )
-
-    return quantized
-
-
-def _real_spec(spec: TensorSpec, scaling: Scaling | None) -> TensorSpec:
-    return replace(spec, data_type=DataType.FLOAT64, quant=()) if scaling else spec
 
 
 def _vectors(scaling: Scaling, rank: int) -> tuple[AnyArray, AnyArray]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import torch
+
 from nnrt_backend_torch.accelerator import AcceleratorBackend
 from nnrt_backend_torch.backend import TorchBackend
 from nnrt_backend_torch.options import present_devices, read_options
@@ -17,11 +19,13 @@ def create(given: Mapping[str, str]) -> TorchBackend:
 
 def found_devices() -> list[FoundDevice]:
     """Return each accelerator that torch finds, and the CPU."""
-    return [
-        FoundDevice(
-            str(device).replace(":", "-"),
-            DeviceType.CPU if device.type == "cpu" else DeviceType.GPU,
-            {"device": str(device)},
-        )
-        for device in present_devices()
-    ]
+    return [_found(device) for device in present_devices()]
+
+
+def _found(device: torch.device) -> FoundDevice:
+    name, options = str(device).replace(":", "-"), {"device": str(device)}
+    if device.type == "cpu":
+        return FoundDevice(name, DeviceType.CPU, options)
+    # Torch calls AMD's GPUs cuda, too.
+    driver = "hip" if device.type == "cuda" and torch.version.hip else device.type
+    return FoundDevice(name, DeviceType.GPU, options, f"{driver}:{device.index}")

@@ -15,7 +15,7 @@ from nnrt_backend_torch.errors import typed
 from nnrt_backend_torch.kernels import KERNELS
 from nnrt_backend_torch.kernels.checks import Check, found_by, made_later
 from nnrt_backend_torch.kernels.kernel import DTYPES, ON_HOST, Call
-from nnrt_backend_torch.quantized import real_kernel
+from nnrt_backend_torch.quantized import dequantize, quantize
 from nnrt_backend_torch.stream import Collect
 from nnrt_hdi.backend import Cancellation, RunEnd, StartableModel, ended
 from nnrt_hdi.device_buffers import DeviceRegion
@@ -24,6 +24,7 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed
 from nnrt_hdi.files.exported_graph import export_parts
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.graph_model import OpenGraphModel
+from nnrt_hdi.kernels import Library
 from nnrt_hdi.operator_times import OperatorTime
 from nnrt_hdi.ops import KnownTensors
 from nnrt_hdi.ops.in_place import in_place
@@ -33,7 +34,6 @@ from nnrt_hdi.steps import (
     LARGE_BYTES,
     STEP_BYTES,
     Folded,
-    Library,
     OpenStep,
     Step,
     StepMaker,
@@ -109,7 +109,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         self._pinning = device.pinning
         self._is_accelerator = self.takes_device_buffers = device.is_accelerator
         self._run_bytes = run_bytes
-        library = Library(KERNELS, partial(Call, device=self._device), real_kernel, _empty, _elements)
+        library = Library(KERNELS, partial(Call, device=self._device), dequantize, quantize, _empty, _elements)
         self._maker = StepMaker(graph, max_tensor_bytes, library)
         self._compiles = device.compiles
         self._enable_float16 = enable_float16
@@ -126,6 +126,10 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         super().__init__(graph, max_tensor_bytes, self._kind, most_kinds=self._maker.most_kinds)
         if self.varies:
             self.kept_bytes += self._maker.most_kinds * (len(graph.nodes) * STEP_BYTES + ALL_FOLDED_BYTES)
+        if self._is_accelerator:
+            weights = [tensor for tensor in self._constants if tensor is not None and tensor.device == self._device]
+            kinds = self._maker.most_kinds if self.varies else 1
+            self.device_bytes = sum(tensor.nbytes for tensor in weights) + kinds * ALL_FOLDED_BYTES
         self.reads_in_place = in_place(graph).inputs
 
     def start(
@@ -156,6 +160,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
         return export_parts(KIND, self._graph, enable_float16=self._enable_float16)
 
     def close(self) -> None:
+        super().close()
         self._constants = []
 
     def _kind(self, known: KnownTensors) -> RunKind:

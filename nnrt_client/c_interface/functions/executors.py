@@ -25,14 +25,20 @@ from nnrt_client.c_interface.handles import (
     OH_NNExecutor,
     tensors_of,
 )
-from nnrt_client.run.executor import Executor
+from nnrt_client.run.executor import Executor, packed_ends
 from nnrt_client.run.result import OutputTooSmall
+from nnrt_hdi.errors import Unsupported
 
 
 @returns_pointer("OH_NNExecutor", "Executor")
 def OH_NNExecutor_Construct(compilation: OH_NNCompilation | None) -> OH_NNExecutor:
-    """Create an executor of a compilation that has been built."""
-    return OH_NNExecutor(Executor(OH_NNCompilation.require(compilation)))
+    """Create an executor of a compilation that has been built. A program with strings, sequences or maps has none."""
+    executor = Executor(OH_NNCompilation.require(compilation))
+    packed = packed_ends(executor)
+    if packed:
+        executor.close()
+        raise Unsupported(f"it takes or returns {packed[0]}, and a C program has tensors of numbers only")
+    return OH_NNExecutor(executor)
 
 
 @returns_nothing("Executor.close")

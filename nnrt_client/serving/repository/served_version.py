@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from nnrt_client.model_session.model_session import ModelSession
+from nnrt_client.model_session.pool import PooledSession
 from nnrt_client.serving.datatypes import Array, datatype_of
 from nnrt_client.serving.errors import Busy
 from nnrt_client.serving.repository.model_settings import ModelSettings
@@ -39,7 +39,7 @@ class ServedVersion:
         self,
         model: str,
         version: str,
-        session: ModelSession,
+        session: PooledSession,
         settings: ModelSettings,
         labels: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from nnrt_backend_reference import quantized
 from nnrt_backend_reference.kernels import KERNELS
-from nnrt_backend_reference.kernels.kernel import AnyArray, AnyDType, Call, Kernel
+from nnrt_backend_reference.kernels.kernel import AnyArray, Call, Kernel
 
 from mutants.defect import function, kernel, with_attrs
 from mutants.defects.convolution import padded, pads_of, unpadded
+from nnrt_hdi import kernels
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
+from nnrt_hdi.kernels import Library
 from nnrt_hdi.ops.quantized import RealView, Scaling
-from nnrt_hdi.tensor import QuantParam
+from nnrt_hdi.tensor import NUMPY_DTYPES, QuantParam
 
 LEVELS = ("quantized",)
 CASTS = (NodeType.QUANT_DTYPE_CAST, NodeType.QUANT_DTYPE_CAST_V2)
@@ -30,9 +32,9 @@ def zero_point_forgotten(right: Kernel, elements: AnyArray, scaling: Scaling) ->
 
 
 @function(quantized.quantize, levels=LEVELS)
-def zero_point_of_results_forgotten(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
+def zero_point_of_results_forgotten(right: Kernel, real: AnyArray, scaling: Scaling, data_type: DataType) -> Any:
     """The zero point of results is ignored."""
-    return right(real, _with(scaling, zero_point=0), dtype)
+    return right(real, _with(scaling, zero_point=0), data_type)
 
 
 @function(quantized.dequantize, levels=LEVELS)
@@ -50,21 +52,23 @@ def channels_of_the_last_dimension(right: Kernel, elements: AnyArray, scaling: S
 
 
 @function(quantized.quantize, levels=LEVELS)
-def results_wrap_around(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
+def results_wrap_around(right: Kernel, real: AnyArray, scaling: Scaling, data_type: DataType) -> Any:
     """Results out of the type's range wrap around instead of saturating."""
     param = scaling.params[0]
     if len(scaling.params) > 1 or not param.scale:
-        return right(real, scaling, dtype)
-    return np.rint(np.nan_to_num(real / param.scale) + param.zero_point).astype(np.int64).astype(dtype)
+        return right(real, scaling, data_type)
+    return (
+        np.rint(np.nan_to_num(real / param.scale) + param.zero_point).astype(np.int64).astype(NUMPY_DTYPES[data_type])
+    )
 
 
 @function(quantized.quantize, levels=LEVELS)
-def results_cut_off(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
+def results_cut_off(right: Kernel, real: AnyArray, scaling: Scaling, data_type: DataType) -> Any:
     """Results are truncated before the zero point is added, instead of rounded."""
     param = scaling.params[0]
     if len(scaling.params) > 1 or not param.scale:
-        return right(real, scaling, dtype)
-    return right(np.trunc(real / param.scale) * param.scale, scaling, dtype)
+        return right(real, scaling, data_type)
+    return right(np.trunc(real / param.scale) * param.scale, scaling, data_type)
 
 
 @function(quantized.dequantize, levels=LEVELS)
@@ -81,97 +85,103 @@ def scale_of_zero_is_one(right: Kernel, elements: AnyArray, scaling: Scaling) ->
 
 
 @function(quantized.quantize, levels=LEVELS)
-def scales_are_shifts(right: Kernel, real: AnyArray, scaling: Scaling, dtype: AnyDType) -> Any:
+def scales_are_shifts(right: Kernel, real: AnyArray, scaling: Scaling, data_type: DataType) -> Any:
     """The scale of results is rounded to a power of two."""
     params = tuple(
         replace(param, scale=2.0 ** round(np.log2(param.scale))) if param.scale else param for param in scaling.params
     )
-    return right(real, replace(scaling, params=params), dtype)
+    return right(real, replace(scaling, params=params), data_type)
 
 
-@function(quantized.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
-def zero_point_of_weights_forgotten(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+@function(kernels.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
+def zero_point_of_weights_forgotten(
+    right: Kernel, compute: Kernel, call: Call, view: RealView, library: Library
+) -> Any:
     """The zero point of weights is ignored."""
     if compute not in (KERNELS[NodeType.CONV2D_FUSION], KERNELS[NodeType.FULL_CONNECTION]):
-        return right(compute, call, view)
-    return right(compute, call, _with_input(view, 1, _with(view.inputs[1], zero_point=0)))
+        return right(compute, call, view, library)
+    return right(compute, call, _with_input(view, 1, _with(view.inputs[1], zero_point=0)), library)
 
 
-@function(quantized.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
-def bias_by_the_scale_of_the_output(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+@function(kernels.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
+def bias_by_the_scale_of_the_output(
+    right: Kernel, compute: Kernel, call: Call, view: RealView, library: Library
+) -> Any:
     """An INT32 bias is read with the scale of the output."""
     if len(view.inputs) < 3 or call.inputs[2].numpy_dtype != np.int32:
-        return right(compute, call, view)
-    return right(compute, call, _with_input(view, 2, _with(view.outputs[0], zero_point=0)))
+        return right(compute, call, view, library)
+    return right(compute, call, _with_input(view, 2, _with(view.outputs[0], zero_point=0)), library)
 
 
-@function(quantized.real_kernel, NodeType.ACTIVATION, levels=LEVELS)
-def relu_at_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+@function(kernels.real_kernel, NodeType.ACTIVATION, levels=LEVELS)
+def relu_at_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView, library: Library) -> Any:
     """A quantized RELU keeps elements above 0 instead of above the zero point."""
     if getattr(call.attrs, "activation_type", None) is not ActivationType.RELU or len(view.inputs) > 1:
-        return right(compute, call, view)
+        return right(compute, call, view, library)
     plain = with_attrs(call, activation_type=ActivationType.NO_ACTIVATION)
-    return lambda _, x: np.maximum(np.asarray(right(compute, plain, view)(plain, x)), 0).reshape(x.shape)
+    return lambda _, x: np.maximum(np.asarray(right(compute, plain, view, library)(plain, x)), 0).reshape(x.shape)
 
 
-@function(quantized.real_kernel, NodeType.CONV2D_FUSION, levels=LEVELS)
-def borders_of_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+@function(kernels.real_kernel, NodeType.CONV2D_FUSION, levels=LEVELS)
+def borders_of_element_zero(right: Kernel, compute: Kernel, call: Call, view: RealView, library: Library) -> Any:
     """A quantized convolution pads with element 0 instead of the zero point."""
     if compute is not KERNELS[NodeType.CONV2D_FUSION] or view.inputs[0] is None:
-        return right(compute, call, view)
+        return right(compute, call, view, library)
     param = view.inputs[0].params[0]
 
     def padded_first(real: Call, x: AnyArray, weight: AnyArray, bias: AnyArray) -> AnyArray:
         x = padded(real, x, pads_of(real, x, weight), constant_values=-param.zero_point * param.scale)
         return np.asarray(compute(unpadded(real, x), x, weight, bias))
 
-    return right(padded_first, call, view)
+    return right(padded_first, call, view, library)
 
 
-@function(quantized.real_kernel, NodeType.CONCAT, levels=LEVELS)
-def parts_joined_as_they_are(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+@function(kernels.real_kernel, NodeType.CONCAT, levels=LEVELS)
+def parts_joined_as_they_are(right: Kernel, compute: Kernel, call: Call, view: RealView, library: Library) -> Any:
     """A quantized CONCAT copies elements, ignoring the operands' parameters."""
-    return compute if compute is KERNELS[NodeType.CONCAT] else right(compute, call, view)
+    return compute if compute is KERNELS[NodeType.CONCAT] else right(compute, call, view, library)
 
 
-@function(quantized.real_kernel, NodeType.ADD_FUSION, NodeType.MAXIMUM, levels=LEVELS)
-def both_operands_by_the_first_scale(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+@function(kernels.real_kernel, NodeType.ADD_FUSION, NodeType.MAXIMUM, levels=LEVELS)
+def both_operands_by_the_first_scale(
+    right: Kernel, compute: Kernel, call: Call, view: RealView, library: Library
+) -> Any:
     """Both operands of quantized arithmetic are read with the first one's parameters."""
     if compute not in (KERNELS[NodeType.ADD_FUSION], KERNELS[NodeType.MAXIMUM]):
-        return right(compute, call, view)
-    return right(compute, call, _with_input(view, 1, view.inputs[0]))
+        return right(compute, call, view, library)
+    return right(compute, call, _with_input(view, 1, view.inputs[0]), library)
 
 
-@function(quantized.real_kernel, NodeType.SOFTMAX, levels=LEVELS)
-def softmax_written_in_256ths(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+@function(kernels.real_kernel, NodeType.SOFTMAX, levels=LEVELS)
+def softmax_written_in_256ths(right: Kernel, compute: Kernel, call: Call, view: RealView, library: Library) -> Any:
     """A quantized softmax always writes with the scale 1/256."""
     if compute is not KERNELS[NodeType.SOFTMAX]:
-        return right(compute, call, view)
+        return right(compute, call, view, library)
     lowest = -128 if call.outputs[0].data_type is DataType.INT8 else 0
-    return right(compute, call, replace(view, outputs=(Scaling((QuantParam(1 / 256, lowest),)),)))
+    return right(compute, call, replace(view, outputs=(Scaling((QuantParam(1 / 256, lowest),)),)), library)
 
 
-@function(quantized.real_kernel, NodeType.AVGPOOL_FUSION, NodeType.MAX_POOL_FUSION, levels=LEVELS)
-def pools_keep_the_scale(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+@function(kernels.real_kernel, NodeType.AVGPOOL_FUSION, NodeType.MAX_POOL_FUSION, levels=LEVELS)
+def pools_keep_the_scale(right: Kernel, compute: Kernel, call: Call, view: RealView, library: Library) -> Any:
     """Quantized pooling writes with the input's parameters."""
     if compute not in (KERNELS[NodeType.AVGPOOL_FUSION], KERNELS[NodeType.MAX_POOL_FUSION]):
-        return right(compute, call, view)
-    return right(compute, call, replace(view, outputs=view.inputs[:1]))
+        return right(compute, call, view, library)
+    return right(compute, call, replace(view, outputs=view.inputs[:1]), library)
 
 
-@function(quantized.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
-def sums_in_sixteen_bits_wrap(right: Kernel, compute: Kernel, call: Call, view: RealView) -> Any:
+@function(kernels.real_kernel, NodeType.CONV2D_FUSION, NodeType.FULL_CONNECTION, levels=LEVELS)
+def sums_in_sixteen_bits_wrap(right: Kernel, compute: Kernel, call: Call, view: RealView, library: Library) -> Any:
     """Quantized sums of products are kept in 16 bits."""
     x, weight = [*view.inputs, None][:2]
     products = KERNELS[NodeType.CONV2D_FUSION], KERNELS[NodeType.FULL_CONNECTION]
     if compute not in products or x is None or weight is None or not x.params[0].scale * weight.params[0].scale:
-        return right(compute, call, view)
+        return right(compute, call, view, library)
     step = x.params[0].scale * weight.params[0].scale
 
     def wrapping(real: Call, *operands: AnyArray) -> AnyArray:
         return np.rint(np.asarray(compute(real, *operands)) / step).astype(np.int64).astype(np.int16) * step
 
-    return right(wrapping, call, view)
+    return right(wrapping, call, view, library)
 
 
 @kernel(*CASTS, levels=LEVELS)

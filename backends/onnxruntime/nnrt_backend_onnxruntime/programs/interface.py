@@ -1,4 +1,4 @@
-"""Inputs and outputs of a program as NNRt tensors."""
+"""Inputs and outputs of a program as NNRt tensors, or as values packed into them."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -10,7 +10,8 @@ from onnx import TensorProto
 from nnrt_backend_onnxruntime.programs.shapes import SizedTensor
 from nnrt_backend_onnxruntime.programs.skeleton import all_graphs, quoted
 from nnrt_hdi.enums import DataType
-from nnrt_hdi.errors import InvalidFile, NnrtError, Unsupported
+from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, Unsupported
+from nnrt_hdi.packed_values import STRINGS, PackedSpec, ValueType, value_shape
 from nnrt_hdi.tensor import UNKNOWN_DIM, TensorSpec
 
 _NUMBERS: dict[int, DataType] = {
@@ -37,7 +38,7 @@ def input_specs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
     """Return the inputs of a run.
 
     Raises:
-        Unsupported: An input can't be an NNRt tensor.
+        Unsupported: An input is neither a tensor of numbers nor one of strings.
         InvalidFile: An input has an impossible shape.
     """
     constants = {tensor.name for tensor in model.graph.initializer} | {
@@ -64,7 +65,7 @@ def output_specs(session: Any, declared_ranks: Sequence[int | None]) -> tuple[Te
     """Return the outputs of a run, with the dimensions that ONNX Runtime infers.
 
     Raises:
-        Unsupported: An output can't be an NNRt tensor, or its rank is unknown.
+        Unsupported: An output can't be an NNRt tensor or a packed value, or the rank of a tensor is unknown.
     """
     return tuple(_output_spec(entry, rank) for entry, rank in zip(session.get_outputs(), declared_ranks, strict=True))
 
@@ -75,7 +76,7 @@ def are_inferred(outputs: Sequence[TensorSpec], known: Sequence[SizedTensor]) ->
     return all(
         dim in (UNKNOWN_DIM, sure)
         for spec in outputs
-        for dim, sure in zip_longest(spec.shape, inferred.get(spec.name, ()))
+        for dim, sure in zip_longest(value_shape(spec), inferred.get(spec.name, ()))
     )
 
 
@@ -97,7 +98,8 @@ def _input_spec(entry: onnx.ValueInfoProto) -> TensorSpec:
     place = f"input {quoted(entry.name)}"
     kind = entry.type.WhichOneof("value") or "no type at all"
     tensor = entry.type.tensor_type
-    if kind != "tensor_type" or tensor.elem_type not in _NUMBERS:
+    is_text = kind == "tensor_type" and tensor.elem_type == TensorProto.STRING
+    if not is_text and (kind != "tensor_type" or tensor.elem_type not in _NUMBERS):
         known = tensor.elem_type in TensorProto.DataType.values()
         element = TensorProto.DataType.Name(tensor.elem_type).lower() if known else f"data type {tensor.elem_type}"
         raise _no_tensor(f"tensor({element})" if kind == "tensor_type" else kind.removesuffix("_type"), place)
@@ -107,30 +109,37 @@ def _input_spec(entry: onnx.ValueInfoProto) -> TensorSpec:
             place=place,
         )
     dims = [dim.dim_value if dim.HasField("dim_value") else UNKNOWN_DIM for dim in tensor.shape.dim]
-    return _spec(_NUMBERS[tensor.elem_type], [max(dim, UNKNOWN_DIM) for dim in dims], entry.name, place)
+    data_type = None if is_text else _NUMBERS[tensor.elem_type]
+    return _spec(data_type, [max(dim, UNKNOWN_DIM) for dim in dims], entry.name, place)
 
 
 def _output_spec(entry: Any, declared_rank: int | None) -> TensorSpec:
     place = f"output {quoted(entry.name)}"
-    if entry.type not in _NAMES:
-        raise _no_tensor(entry.type, place)
     dims = [dim if isinstance(dim, int) and dim >= 0 else UNKNOWN_DIM for dim in entry.shape]
     # An empty shape means a scalar or an unknown shape.
-    if not dims and declared_rank is None:
+    is_ranked = bool(dims) or declared_rank is not None
+    if entry.type not in _NAMES and not (entry.type == STRINGS and is_ranked):
+        try:
+            return PackedSpec.of(ValueType(entry.type), entry.name)
+        except InvalidParameter as error:
+            raise _no_tensor(entry.type, place) from error
+    if not is_ranked:
         raise Unsupported("nobody knows how many dimensions it has; declare its shape in the file", place=place)
-    return _spec(_NAMES[entry.type], dims or [UNKNOWN_DIM] * (declared_rank or 0), entry.name, place)
+    return _spec(_NAMES.get(entry.type), dims or [UNKNOWN_DIM] * (declared_rank or 0), entry.name, place)
 
 
-def _spec(data_type: DataType, dims: Sequence[int], name: str, place: str) -> TensorSpec:
+def _spec(data_type: DataType | None, dims: Sequence[int], name: str, place: str) -> TensorSpec:
+    """Return the spec of a tensor, of strings if it has no data type. Raise InvalidFile for an impossible shape."""
     try:
-        return TensorSpec(data_type, tuple(dims), name=name)
+        spec = TensorSpec(data_type or DataType.UINT64, tuple(dims), name=name)
+        return spec if data_type else PackedSpec.of(ValueType(STRINGS, spec.shape), name)
     except NnrtError as error:
         raise InvalidFile(error.message, place=place) from error
 
 
 def _no_tensor(kind: str, place: str) -> Unsupported:
     return Unsupported(
-        f"it is {kind}, and NNRt has only tensors, of bool, of integers of 8 to 64 bits, of float16, float and double;"
-        " cut the model so that such values stay inside of it",
+        f"it is {kind}, and a run takes only tensors, of bool, of integers of 8 to 64 bits, of float16, float, double"
+        " and string, and returns also sequences and maps; cut the model so that such values stay inside of it",
         place=place,
     )

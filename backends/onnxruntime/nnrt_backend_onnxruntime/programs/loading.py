@@ -35,6 +35,7 @@ from nnrt_backend_onnxruntime.session import NO_FOLDING, open_session, session_o
 from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.errors import InvalidFile, NnrtError, OperationFailed, OutOfMemory, Unsupported
 from nnrt_hdi.files.container import is_packed, kind_of, packed, unpacked
+from nnrt_hdi.packed_values import PackedSpec
 from nnrt_hdi.part import Part
 from nnrt_hdi.tensor import TensorSpec
 
@@ -108,13 +109,15 @@ def load_program(
     progress(1.0)
     source = _source_of(parts, config, opening.is_optimized)
     shared = in_place_of_nodes(model.graph, [spec.name for spec in inputs], [spec.name for spec in outputs])
+    # The client must not change strings after they were checked.
+    read_in_place = frozenset(at for at in shared.inputs if not isinstance(inputs[at], PackedSpec))
     about = {} if opening.is_optimized else {_UNOPTIMIZED: True}
     kept = [Part.of(b"".join(packed(_KIND, about, ()))), *parts]
     return ProgramModel(
         session,
         inputs,
         outputs,
-        shared.inputs,
+        read_in_place,
         sizes,
         weights,
         kept,

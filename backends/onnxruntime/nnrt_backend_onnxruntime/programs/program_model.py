@@ -1,7 +1,9 @@
 """Program in a session of ONNX Runtime, ready to run."""
 
+import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,13 +19,20 @@ from nnrt_backend_onnxruntime.programs.opening import TryRun
 from nnrt_backend_onnxruntime.programs.sizes import Sizes
 from nnrt_backend_onnxruntime.session import release_memory
 from nnrt_hdi.backend import Cancellation, PreparedModel
-from nnrt_hdi.errors import OperationFailed, too_much
+from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationFailed, too_much
 from nnrt_hdi.operator_times import OperatorTime
+from nnrt_hdi.packed_values import PackedSpec, shape_of_strings
 from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes as RunSizes
-from nnrt_hdi.tensor import Array, TensorSpec
+from nnrt_hdi.tensor import Array, Shape, TensorSpec
 
 _MOST_SHAPES = 64
+# The bytes of a string in ONNX Runtime, without its text if that is long.
+_STRING_BYTES = 32
+# The bytes of a string in Python and in ONNX Runtime, without its text; and how often the text is there at most: Python
+# takes up to 4 bytes for a character.
+_HELD_BYTES = 128
+_HELD_TEXTS = 6
 
 
 class ProgramModel(PreparedModel):
@@ -75,27 +84,36 @@ class ProgramModel(PreparedModel):
         self._shapes: OrderedDict[Shapes, RunSizes] = OrderedDict()
         self._names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
+        # The types of inputs that are tensors of strings, by position; of most programs there are none.
+        self._strings = {at: spec.value for at, spec in enumerate(inputs) if isinstance(spec, PackedSpec)}
+        self._returned: list[Callable[[Any], Array]] = [
+            partial(self._packed, spec) if isinstance(spec, PackedSpec) else partial(self._require_declared, spec)
+            for spec in outputs
+        ]
 
     def run(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
     ) -> list[Array]:
         cancellation.check()
+        if self._strings:
+            inputs = self._with_strings(inputs)
         if (shapes := tuple([array.shape for array in inputs])) not in self._shapes:
             self._admit(shapes, inputs, cancellation)
         with StoppableRun(cancellation, self._deadlines) as options:
             results = self.session.run(self._output_names, dict(zip(self._names, inputs, strict=True)), options)
-        return [self._require_declared(spec, result) for spec, result in zip(self.outputs, results, strict=True)]
+        return [returned(result) for returned, result in zip(self._returned, results, strict=True)]
 
     def sizes(self, inputs: Sequence[Array]) -> RunSizes:
         """Return the sizes of a run. If it must be tried, they include the trial's copy of the model and inputs."""
-        shapes = tuple([array.shape for array in inputs])
-        if (sizes := self._shapes.get(shapes)) is not None:
+        shapes = self._shapes_with_strings(inputs) if self._strings else tuple([array.shape for array in inputs])
+        if (sizes := self._shapes.get(shapes)) is not None and not self._strings:
             return sizes
-        sizes = self._sizes_of(inputs)
-        if self._first_runs is None or self._first_runs.is_known(shapes):
-            return sizes
-        copied = sum(part.size_bytes for part in self._parts) + sum(array.nbytes for array in inputs)
-        return replace(sizes, peak_bytes=sizes.peak_bytes + copied)
+        more_bytes = sum(_unpacked_bytes(shapes[at], inputs[at].nbytes) for at in self._strings)
+        if sizes is None:
+            sizes = self._sizes_of(shapes)
+            if self._first_runs is not None and not self._first_runs.is_known(shapes):
+                more_bytes += sum(part.size_bytes for part in self._parts) + sum(array.nbytes for array in inputs)
+        return replace(sizes, peak_bytes=sizes.peak_bytes + more_bytes) if more_bytes else sizes
 
     def profile(
         self, inputs: Sequence[Array], cancellation: Cancellation, outputs: Sequence[Array | None] = ()
@@ -112,7 +130,7 @@ class ProgramModel(PreparedModel):
 
     def _admit(self, shapes: Shapes, inputs: Sequence[Array], cancellation: Cancellation) -> None:
         """Check inputs whose shapes may be new, and try the run. Raises what `run` raises."""
-        sizes = self._sizes_of(inputs)
+        sizes = self._sizes_of(shapes)
         if self._first_runs is not None and self._try_run is not None:
             named = dict(zip(self._names, inputs, strict=True))
             self._first_runs.require(shapes, partial(self._try_run, named, cancellation), cancellation)
@@ -120,8 +138,48 @@ class ProgramModel(PreparedModel):
         while len(self._shapes) > _MOST_SHAPES:
             self._shapes.popitem(last=False)
 
-    def _sizes_of(self, inputs: Sequence[Array]) -> RunSizes:
-        return replace(self._usual_sizes, multiply_adds=self._sizes.require_run_fits(inputs))
+    def _sizes_of(self, shapes: Shapes) -> RunSizes:
+        return replace(self._usual_sizes, multiply_adds=self._sizes.require_run_fits(shapes))
+
+    def _shapes_with_strings(self, inputs: Sequence[Array]) -> Shapes:
+        """Return the shapes of the inputs, those of strings as their packed forms say.
+
+        Raises:
+            InvalidParameter: A shape is not the model's, or the packed form is too short for it.
+            OutOfMemory: There are too many strings.
+        """
+        shapes = [array.shape for array in inputs]
+        for at, value in self._strings.items():
+            with self._naming(at):
+                shapes[at] = shape_of_strings(inputs[at])
+                value.require_shape(shapes[at])
+                if (size_bytes := _STRING_BYTES * math.prod(shapes[at])) > self._max_tensor_bytes:
+                    raise too_much(f"its strings need {size_bytes} bytes", self._max_tensor_bytes)
+        return tuple(shapes)
+
+    def _with_strings(self, inputs: Sequence[Array]) -> list[Array]:
+        """Return the inputs with strings in place of their packed forms. Raise InvalidParameter if one is none."""
+        unpacked = list(inputs)
+        for at, value in self._strings.items():
+            with self._naming(at):
+                unpacked[at] = value.unpack(inputs[at])
+        return unpacked
+
+    @contextmanager
+    def _naming(self, at: int) -> Iterator[None]:
+        """Name an input in the errors of the block."""
+        try:
+            yield
+        except NnrtError as error:
+            raise error.at(f"input {self._names[at]!r}") from error
+
+    def _packed(self, spec: PackedSpec, result: Any) -> Array:
+        """Return the packed form of an output. Raise OperationFailed if it isn't of the declared type."""
+        try:
+            packed = spec.value.pack(result)
+        except InvalidParameter as error:
+            raise OperationFailed(error.message, place=f"output {spec.name!r}") from error
+        return self._require_declared(spec, packed)
 
     def _require_declared(self, spec: TensorSpec, result: Any) -> Array:
         """Return an output of a run. Raise OperationFailed if its type or shape isn't the declared one."""
@@ -131,3 +189,8 @@ class ProgramModel(PreparedModel):
         if result.nbytes > self._max_tensor_bytes:
             raise too_much(f"it has {result.nbytes} bytes", self._max_tensor_bytes, place=f"output {spec.name!r}")
         return result
+
+
+def _unpacked_bytes(shape: Shape, packed_bytes: int) -> int:
+    """Return the most bytes that unpacked strings take."""
+    return _HELD_BYTES * math.prod(shape) + _HELD_TEXTS * packed_bytes

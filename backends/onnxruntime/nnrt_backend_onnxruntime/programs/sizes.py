@@ -2,13 +2,13 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from nnrt_backend_onnxruntime.programs.analysis import Analysis
 from nnrt_backend_onnxruntime.programs.shapes import SizedTensor
 from nnrt_backend_onnxruntime.programs.skeleton import quoted
 from nnrt_hdi.errors import too_much
-from nnrt_hdi.tensor import Array, Shape
+from nnrt_hdi.tensor import Shape
 
 # The number of the latest fitting shapes that are remembered.
 _MOST_SHAPES = 64
@@ -32,14 +32,13 @@ class Sizes:
             entry for entry, needed in zip(distinct.values(), names, strict=True) if needed and needed <= decided
         ]
 
-    def require_run_fits(self, inputs: Sequence[Array]) -> int:
-        """Return the multiply-adds of a run, as far as they are known.
+    def require_run_fits(self, shapes: tuple[Shape, ...]) -> int:
+        """Return the multiply-adds of a run with inputs of these shapes, as far as they are known.
 
-        Raises OutOfMemory for inputs with which a tensor would be too large.
+        Raises OutOfMemory for shapes with which a tensor would be too large.
         """
         if not self._deciding and not self._products:
             return 0
-        shapes = tuple([array.shape for array in inputs])
         if (multiply_adds := self._fitting.get(shapes)) is not None:
             return multiply_adds
         known = {

@@ -30,7 +30,8 @@ class Request:
     entries: Mapping[str, str]
     is_optimized: bool
     model_bytes: int
-    # Name, data type, shape and offset of each array.
+    # Name, data type, shape and offset of each array. Of an array of strings the memory has the packed form, and the
+    # shape is that of its bytes.
     weights: Sequence[tuple[str, str, tuple[int, ...], int]]
     # The inputs of a run to try too, or None to try only the opening; the memory in bytes that a run may take.
     inputs: Sequence[tuple[str, str, tuple[int, ...], int]] | None = None
@@ -65,6 +66,7 @@ def _open_and_run(memory: int) -> None:
     from nnrt_backend_onnxruntime.model import translated_error
     from nnrt_backend_onnxruntime.session import create_session, session_options
     from nnrt_hdi.errors import OutOfMemory
+    from nnrt_hdi.packed_values import STRINGS, ValueType
 
     request: Request
     request, data = read_request(memory)
@@ -76,8 +78,14 @@ def _open_and_run(memory: int) -> None:
     limit_resources(room_bytes, MOST_CPU_S * threads)
     if not request.is_optimized:
         options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+
+    def array(dtype: str, shape: tuple[int, ...], offset: int) -> Any:
+        if np.dtype(dtype).hasobject:
+            return ValueType(STRINGS).unpack(np.ndarray(shape, np.uint8, data, offset))
+        return np.ndarray(shape, dtype, data, offset)
+
     weights, inputs = (
-        {name: np.ndarray(shape, dtype, data, offset) for name, dtype, shape, offset in arrays or ()}
+        {name: array(dtype, shape, offset) for name, dtype, shape, offset in arrays or ()}
         for arrays in (request.weights, request.inputs)
     )
     model = bytes(data[: request.model_bytes])

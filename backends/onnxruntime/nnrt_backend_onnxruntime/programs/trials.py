@@ -31,6 +31,7 @@ from nnrt_hdi.backend import ModelConfig
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import OperationFailed, OutOfMemory, TimedOut, Unsupported
 from nnrt_hdi.forking import SEPARATOR, ForkServer, aligned, packed_request
+from nnrt_hdi.packed_values import STRINGS, ValueType
 from nnrt_hdi.tensor import Array, flat_bytes
 
 # The limit of a trial's duration: it may also have to wait for a processor.
@@ -38,6 +39,7 @@ MOST_S = 4 * MOST_CPU_S
 _POLL_S = 0.25
 # The number of programs whose trials are remembered.
 _MOST_PROGRAMS = 256
+_STRINGS = ValueType(STRINGS)
 _ENTRY = "nnrt_backend_onnxruntime.programs.trial_process:prepare"
 
 
@@ -81,11 +83,11 @@ class Trials(ForkServer):
     ) -> "Trial":
         """Start the trial of a model: its opening, and with inputs also a run."""
         given = [*weights.items(), *(inputs or {}).items()]
-        arrays = [flat_bytes(array) for _, array in given]
+        arrays = [flat_bytes(_STRINGS.pack(array) if array.dtype.hasobject else array) for _, array in given]
         *offsets, size_bytes = accumulate(map(aligned, (len(model), *(data.nbytes for data in arrays))), initial=0)
         places = [
-            (name, array.dtype.str, array.shape, offset)
-            for (name, array), offset in zip(given, offsets[1:], strict=True)
+            (name, array.dtype.str, (data.nbytes,) if array.dtype.hasobject else array.shape, offset)
+            for (name, array), data, offset in zip(given, arrays, offsets[1:], strict=True)
         ]
         count = len(weights)
         request = Request(

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnrt_hdi import steps
-from nnrt_hdi.steps import AnyDType, Kernel, Kernels
+from nnrt_hdi import kernels
+from nnrt_hdi.kernels import AnyDType, Kernel, Kernels
 
 __all__ = ["KERNELS", "AnyArray", "AnyDType", "Call", "Kernel", "cast_all", "kernel", "per_channel", "wider"]
 
@@ -27,7 +27,7 @@ kernel = KERNELS.of
 
 
 @dataclass(frozen=True, slots=True)
-class Call(steps.Call):
+class Call(kernels.Call):
     """Description of a node for its kernel."""
 
     # The type to compute in: the output's, but FLOAT32 for FLOAT16, rounded once at the end.

@@ -13,4 +13,4 @@ def quant_dtype_cast(call: Call, x: AnyArray) -> AnyArray:
     axis = getattr(call.attrs, "axis", 0)
     read, written = cast_scalings(call.inputs[0], call.outputs[0], axis)
     real = dequantize(x, read) if read else x.astype(REAL)
-    return quantize(real, written, call.outputs[0].numpy_dtype) if written else real
+    return quantize(real, written, call.outputs[0].data_type) if written else real

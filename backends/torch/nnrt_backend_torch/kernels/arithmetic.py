@@ -30,6 +30,9 @@ def quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Compute the remainder of a / b, with the sign of a. The remainder of an integer by 0 is 0."""
+    if a.dtype is torch.float32 and a.device.type == "cpu":
+        # Torch's vector code gives NaN where a / b is beyond FLOAT32, or b is denormal. FLOAT64 is exact here.
+        return torch.fmod(a.double(), b.double()).float()
     return torch.fmod(a, b if a.dtype.is_floating_point else _divisible(_signed(b)))
 
 

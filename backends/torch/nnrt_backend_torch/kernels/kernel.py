@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from nnrt_hdi import steps
+from nnrt_hdi import kernels
 from nnrt_hdi.enums import DataType, NodeType
-from nnrt_hdi.steps import Kernel, Kernels, KernelT
+from nnrt_hdi.kernels import Kernel, Kernels, KernelT
 from nnrt_hdi.tensor import TensorSpec
 
 __all__ = [
@@ -73,7 +73,7 @@ LOWEST = -(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
-class Call(steps.Call):
+class Call(kernels.Call):
     """Description of a node for its kernel. New tensors belong on `device`."""
 
     device: torch.device
