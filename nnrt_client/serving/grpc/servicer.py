@@ -109,8 +109,7 @@ class Servicer:
     async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:
         """Answer with the regions that are registered."""
         regions = self._state.memory.regions(request.name)
-        kind = pb.SystemSharedMemoryStatusResponse.RegionStatus
-        told = {name: kind(**descriptions.region(one)) for name, one in regions.items()}
+        told: Any = {name: descriptions.region(one) for name, one in regions.items()}
         return pb.SystemSharedMemoryStatusResponse(regions=told)
 
     @_told

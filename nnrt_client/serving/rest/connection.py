@@ -2,10 +2,15 @@
 
 import asyncio
 import json
+import socket
+import struct
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# Option of a socket that is closed without sending what it still has.
+_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Connection(H11Protocol):
@@ -48,6 +53,9 @@ class Connection(H11Protocol):
         """Close the connection if the client still owes what it owed before."""
         owed = self._owed()
         if owed is not None and owed == before:
+            if self.transport.get_write_buffer_size():
+                # So that the kernel keeps nothing for it either.
+                self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
             self.transport.abort()
         else:
             self._watch = self.loop.call_later(self._read_s, self._look, owed)
