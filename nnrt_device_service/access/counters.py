@@ -8,8 +8,8 @@ from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
-from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.settings import DeviceOut, LimitReached
+from nnrt_hdi.access.identity import Identity
 from nnrt_hdi.counters import MAX_DURATION_COUNTS, Batches, DeviceCounters, Durations, IdentityCounters
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut, UnavailableDevice, UnknownHandle
 

@@ -12,7 +12,6 @@ from functools import partial
 from itertools import count
 
 from nnrt_device_service.access.counters import Usage
-from nnrt_device_service.access.identity import ANYBODY, Identity
 from nnrt_device_service.host.peer import Peer
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.memory.buffers import BufferPool
@@ -28,6 +27,7 @@ from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.run_registry import RunRegistry
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_hdi.access.identity import ANYBODY, Identity
 from nnrt_hdi.backend import Cancellation, Origin
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OperationForbidden, UnavailableDevice, UnknownHandle

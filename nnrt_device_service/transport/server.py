@@ -12,7 +12,6 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from nnrt_device_service.access.access_file import AccessFile
 from nnrt_device_service.announcing.announcer import Announcer
 from nnrt_device_service.device import FREE_S, Device
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
@@ -36,6 +35,7 @@ from nnrt_device_service.transport.grpc.session_service import DeviceSessionServ
 from nnrt_device_service.transport.grpc.tickets import Tickets
 from nnrt_device_service.transport.local.socket import LocalSocket
 from nnrt_device_service.transport.signs import IdleMemory, SignsOfLife
+from nnrt_hdi.access.access_file import AccessFile
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit

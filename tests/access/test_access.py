@@ -31,10 +31,10 @@ from nnrt_client.build.compilation import compilation_of
 from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.session.channel import Channel
 from nnrt_client.session.device import session_of
-from nnrt_device_service.access.access_file import AccessFile, Credentials
-from nnrt_device_service.access.identity import ROLES, Role
-from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.models.signatures import is_signature
+from nnrt_hdi.access.access_file import AccessFile, Credentials
+from nnrt_hdi.access.identity import ROLES, Role
+from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.part import Part
 

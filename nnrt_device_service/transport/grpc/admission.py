@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 
-from nnrt_device_service.access.identity import Role
 from nnrt_device_service.device import Device
 from nnrt_device_service.host.log_context import add_log_fields
 from nnrt_device_service.memory.memory_budget import MemoryBudget
@@ -17,6 +16,7 @@ from nnrt_device_service.transport.grpc.call_threads import CallThreads
 from nnrt_device_service.transport.grpc.identities import UNIX, host_of, source_of
 from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES, arity_of
 from nnrt_device_service.transport.grpc.requests import RequestReader
+from nnrt_hdi.access.identity import Role
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, OutOfMemory, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
 

@@ -6,9 +6,9 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 from urllib.parse import unquote
 
-from nnrt_device_service.access.access_file import AccessFile, Credentials
-from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.transport.grpc.tickets import Tickets
+from nnrt_hdi.access.access_file import AccessFile, Credentials
+from nnrt_hdi.access.identity import Identity
 from nnrt_hdi.errors import ConnectionFailed, OutOfMemory
 from nnrt_hdi.wire import TICKET_METADATA
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.access.refusals import DELAY_S
 from nnrt_device_service.device import Device
 from nnrt_device_service.host.log_context import add_log_fields
@@ -16,6 +15,7 @@ from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.grpc.admission import session_id_of
 from nnrt_device_service.transport.grpc.identities import Identities, source_of
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
+from nnrt_hdi.access.identity import Identity
 from nnrt_hdi.batching import FEATURE as BATCHING_FEATURE
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.compression import FEATURE
