@@ -70,7 +70,10 @@ class FuzzedRequests:
 
     def send(self) -> None:
         """Send a random request. Fails if its answer is not one that the server gives on purpose."""
-        self.random.choice((self._infer, self._infer, self._call, self._corrupted, self._message, self._any_message))()
+        ways = (self._infer, self._infer, self._call, self._corrupted, self._message, self._any_message)
+        if self.random.random() < 0.01:
+            self._large()
+        self.random.choice(ways)()
 
     def send_sound(self) -> None:
         """Send sound requests to both faces. Fails unless they are computed."""
@@ -140,6 +143,11 @@ class FuzzedRequests:
             connection.shutdown(socket.SHUT_WR)
             answered(connection)
 
+    def _large(self) -> None:
+        """Send a body that is large, or becomes so, and is nothing that a server expects."""
+        part = self.random.choice((b" ", b"[", b'{"a":', b"7", b'"', b"[[],", b"\0"))
+        _check(self._post("next", part * self.random.randint(1, 300_000), self.random.randbytes(3)))
+
     def _change(self, of: Any) -> None:
         """Change one random value within an object or a list."""
         keys = [*of] if isinstance(of, dict) else [*range(len(of))]
@@ -157,6 +165,11 @@ class FuzzedRequests:
     def _value(self) -> Any:
         value = self.random.choice((*_VALUES, _REGION))
         return [self._value() for _ in range(self.random.randint(0, 3))] if value == [] else value
+
+    def _plain(self) -> Any:
+        """Return a value that is neither true nor false, which fields of numbers don't take."""
+        value = self._value()
+        return int(value) if isinstance(value, bool) else value
 
     def _corrupt(self, given: bytes) -> bytes:
         data = bytearray(given)
@@ -190,14 +203,14 @@ class FuzzedRequests:
                 match pick(("parameter", "shape", "datatype", "contents", "raw", "name")):
                     case "parameter":
                         kind = pick(("bool_param", "int64_param", "string_param", "double_param", "uint64_param"))
-                        setattr(one.parameters[pick(_PARAMETERS)], kind, self._value())
+                        setattr(one.parameters[pick(_PARAMETERS)], kind, self._plain())
                     case "shape" if hasattr(one, "shape"):
                         one.shape[:] = [pick(_NUMBERS) for _ in range(self.random.randint(0, 40))]
                     case "datatype" if hasattr(one, "datatype"):
                         one.datatype = pick(("", "FP16", "BYTES", "INT8", "BF16", "BOOL"))
                     case "contents" if hasattr(one, "contents"):
                         field = pick(pb.InferTensorContents.DESCRIPTOR.fields).name
-                        getattr(one.contents, field).append(self._value())
+                        getattr(one.contents, field).append(self._plain())
                     case "raw":
                         message.raw_input_contents.append(self.random.randbytes(pick((0, 1, 8, 12))))
                     case "name" if hasattr(one, "name"):
