@@ -15,7 +15,7 @@
             the same model at once, compared with one |
 | crowds | 8 clients x 16 in flight compared with one client; 60 clients with 8; batching; KServe's server (`make peers`
            installs it) |
-| model_servers | `nnrt serve` beside the servers of KServe and MLServer (`make peers` installs them), and beside a session |
+| model_servers | `nnrt serve` beside KServe and MLServer (`make peers` installs them), and beside a session |
 | shapes | runs of 10 and of 200 nodes with unseen shapes; a decoder with a growing cache |
 | stateful | a recurrent network, step by step |
 | options | what a canary, TLS and traces cost a run |

@@ -327,7 +327,7 @@ def _encoded(at: int, string: Any) -> bytes:
             string.decode()
             return bytes(string)
     except UnicodeError as error:
-        raise InvalidParameter(f"element {at}, {string[:32]!r}, is no text: {error.args[-1]}") from error
+        raise InvalidParameter(f"element {at}, {string[:32]!r}, is no text in UTF-8: {error.args[-1]}") from error
     raise InvalidParameter(f"element {at} is {type(string).__name__}; give str, or bytes in UTF-8")
 
 

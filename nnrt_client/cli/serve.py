@@ -3,7 +3,8 @@
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -62,16 +63,24 @@ def serve(devices: tuple[str, ...], **values: Any) -> None:
     server = Server(ServerSettings(devices=devices, **values), settings_with())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
-    server.run(lambda addresses: click.echo(" ".join(["listening on", *addresses])), _progress())
+    with _shown_loads() as show:
+        server.run(lambda addresses: click.echo(" ".join(["listening on", *addresses])), show)
 
 
-def _progress() -> Callable[[int, int], object]:
-    """Return a function that shows how many models were loaded, on a terminal."""
+@contextmanager
+def _shown_loads() -> Iterator[Callable[[int, int], object]]:
+    """Yield a function that shows how many models were loaded, on a terminal."""
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     task = bar.add_task("loading models", total=None)
 
     def show(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total)
         (bar.start if done < total else bar.stop)()
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(sys.stderr)  # Which the bar replaces while it is shown.
 
-    return show
+    try:
+        yield show
+    finally:
+        show(0, 0)

@@ -1,5 +1,6 @@
 """Data types of the protocol, and tensors as its bytes."""
 
+import json
 import math
 import struct
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ _LENGTH = struct.Struct("<I")
 
 def datatype_of(data_type: IntEnum) -> str:
     """Return the protocol's name of a data type, which may be one of either interface."""
-    return _NAMES.get(data_type.name, BYTES)
+    return _NAMES[data_type.name]
 
 
 def element_count(shape: Sequence[int], place: str) -> int:
@@ -114,6 +115,28 @@ def object_array(items: Sequence[Any]) -> Array:
     array = np.empty(len(items), object)
     array[:] = items
     return array
+
+
+def texts(value: Any) -> Array:
+    """Return a value that the protocol has no type for as strings of JSON.
+
+    A sequence becomes a string for each of its values, a map and an optional value one string. Tensors are lists in it.
+    """
+    items = value if isinstance(value, list) else [value]
+    return object_array([json.dumps(_plain(item), ensure_ascii=False) for item in items])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as `json` takes it. Keys become strings."""
+    match value:
+        case np.ndarray() | np.generic():
+            return value.tolist()
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case _:
+            return value
 
 
 def to_bytes(array: Array) -> Buffer:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
+
 from nnrt_client.model_session.model_session import NamedOutputs
 from nnrt_client.serving.classification import classify
-from nnrt_client.serving.datatypes import BYTES, Array, to_bytes
+from nnrt_client.serving.datatypes import BYTES, Array, texts, to_bytes
 from nnrt_client.serving.repository.served_version import ServedVersion
 from nnrt_client.serving.requests import InferRequest, InferResponse, MadeOutput, WantedOutput
 from nnrt_hdi.errors import InvalidParameter, NnrtError, TimedOut
@@ -80,8 +82,9 @@ def _outputs(version: ServedVersion, request: InferRequest, named: Mapping[str, 
     return [_output(version, one, datatypes[one.name], named[one.name]) for one in wanted]
 
 
-def _output(version: ServedVersion, wanted: WantedOutput, datatype: str, array: Array) -> MadeOutput:
+def _output(version: ServedVersion, wanted: WantedOutput, datatype: str, value: Any) -> MadeOutput:
     place = f"{version.place}: output {wanted.name!r}"
+    array: Array = value if isinstance(value, np.ndarray) else texts(value)
     if wanted.classes:
         datatype, array = BYTES, classify(array, wanted.classes, version.labels.get(wanted.name, ()), place)
     if wanted.region is None:

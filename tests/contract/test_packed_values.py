@@ -90,8 +90,8 @@ def test_strings_of_numpy_2() -> None:
     [
         (["a", 1], "element 1 is int; give str, or bytes in UTF-8"),
         (["a", None], "element 1 is NoneType"),
-        (["a", "\ud800"], r"element 1, '\\ud800', is no text: surrogates not allowed"),
-        (["a", b"\xff"], r"element 1, b'\\xff', is no text: invalid start byte"),
+        (["a", "\ud800"], r"element 1, '\\ud800', is no text in UTF-8: surrogates not allowed"),
+        (["a", b"\xff"], r"element 1, b'\\xff', is no text in UTF-8: invalid start byte"),
         (np.ones(2, "f4"), r"it is float32\[2\]; give strings"),
         (1, "element 0 is int"),
     ],

@@ -40,7 +40,8 @@ _SOUND: dict[str, tuple[str, str, list[int], list[Any]]] = {
 }
 _PACKED = {"FP32": "<f", "INT64": "<q", "BOOL": "<?"}
 _NUMBERS = (0, 1, 2, 3, -1, 7, 12, 1 << 20, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 10**30)
-_VALUES = (*_NUMBERS, None, True, False, "", "x", "y", "FP16", "BYTES", "BOOL", "\ud800", "é" * 50, 1e308, -0.5, [], {})
+_TEXTS = ("", "x", "y", "FP16", "BYTES", "BOOL", "\ud800", "é" * 50)
+_VALUES: tuple[Any, ...] = (*_NUMBERS, *_TEXTS, None, True, False, 1e308, -0.5, [], {})
 _PARAMETERS = (
     *("binary_data_size", "binary_data", "binary_data_output", "classification", "timeout", "priority", "sequence_id"),
     *("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"),
@@ -209,8 +210,8 @@ class FuzzedRequests:
                     case "datatype" if hasattr(one, "datatype"):
                         one.datatype = pick(("", "FP16", "BYTES", "INT8", "BF16", "BOOL"))
                     case "contents" if hasattr(one, "contents"):
-                        field = pick(pb.InferTensorContents.DESCRIPTOR.fields).name
-                        getattr(one.contents, field).append(self._plain())
+                        field: Any = pick(pb.InferTensorContents.DESCRIPTOR.fields)
+                        getattr(one.contents, field.name).append(self._plain())
                     case "raw":
                         message.raw_input_contents.append(self.random.randbytes(pick((0, 1, 8, 12))))
                     case "name" if hasattr(one, "name"):

@@ -28,7 +28,7 @@ def add_model(folder: Path, name: str, version: int = 1, text: str = "") -> Path
     """Write a version of a model, of MODELS unless a text is given, and return the path of its file."""
     path = folder / name / str(version) / "model.onnx"
     path.parent.mkdir(parents=True)
-    onnx.save(onnx.parser.parse_model(_HEADER + (text or MODELS[name])), path)
+    onnx.save(onnx.parser.parse_model(text if "<ir_version" in text else _HEADER + (text or MODELS[name])), path)
     return path
 
 

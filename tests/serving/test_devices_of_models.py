@@ -9,6 +9,7 @@ import pytest
 import tritonclient.grpc as triton
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from metrics.scraping import LISTEN, scraped, value
 from waiting import until
 
 from serving.conftest import StartServer
@@ -136,6 +137,7 @@ def test_more_models_than_fit(start_server: StartServer, start_daemon: StartDaem
     daemon: DaemonProcess = start_daemon(
         *("--store-dir", str(tmp_path / "store"), "--resident-bytes", str(10 * size + size // 2)),
         *("--session-models", str(many)),
+        *LISTEN,
     )
     server = start_server(models, device=daemon.address)
     with Client(server) as client:
@@ -144,3 +146,4 @@ def test_more_models_than_fit(start_server: StartServer, start_daemon: StartDaem
         for number in (*range(many), *range(0, many, 7)):
             assert client.ask(f"m{number}") == str(number + 1)
     assert server.log().count("is ready on") == many
+    assert value(scraped(daemon), "nnrt_device_evicted_models_total") >= many - 10

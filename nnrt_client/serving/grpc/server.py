@@ -1,6 +1,6 @@
 """gRPC server of the protocol."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -10,10 +10,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
 from nnrt_client.serving.grpc.reflection import SERVICE, offer_reflection
-from nnrt_client.serving.grpc.servicer import Method, Servicer
+from nnrt_client.serving.grpc.servicer import Servicer
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.wire import open_inference_pb2 as pb
 from nnrt_hdi.errors import InvalidParameter
+
+# Call of a method of the servicer: its request and context to its response.
+Call = Callable[[Any, Any], Awaitable[Any]]
 
 # Calls at a time. gRPC refuses more with RESOURCE_EXHAUSTED.
 _MOST_CALLS = 4096
@@ -25,7 +28,7 @@ def _as_it_is(data: bytes) -> bytes:
     return data
 
 
-def _decoded(method: Method, kind: Any) -> Method:
+def _decoded(method: Call, kind: Any) -> Call:
     """Return the method of a call that gets messages of a kind, for bytes."""
 
     async def call(request: bytes, context: Any) -> Any:

@@ -8,13 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from nnrt_client.model_session.pool import PooledSession
-from nnrt_client.serving.datatypes import Array, datatype_of
+from nnrt_client.serving.datatypes import BYTES, Array, datatype_of
 from nnrt_client.serving.errors import Busy
 from nnrt_client.serving.repository.model_settings import ModelSettings
 from nnrt_client.serving.requests import InputTensor
 from nnrt_client.serving.statistics import Statistics
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.packed_values import ValueType
 from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, format_shape
 
 
@@ -27,8 +28,13 @@ class TensorInfo:
     shape: Shape
 
     @classmethod
-    def of(cls, desc: TensorDesc) -> "TensorInfo":
-        """Return the description of an input or output of a session."""
+    def of(cls, desc: TensorDesc, value: ValueType | None) -> "TensorInfo":
+        """Return the description of an input or output of a session; `value` is its type if it is no tensor of numbers.
+
+        Sequences, maps and strings of unknown rank have one dimension.
+        """
+        if value is not None:
+            return cls(desc.name, BYTES, (UNKNOWN_DIM,) if value.shape is None else value.shape)
         return cls(desc.name, datatype_of(desc.data_type), desc.shape or ())
 
 
@@ -50,8 +56,9 @@ class ServedVersion:
         self.settings = settings
         # Names of the classes of outputs.
         self.labels = labels
-        self.inputs = tuple(TensorInfo.of(desc) for desc in session.inputs)
-        self.outputs = tuple(TensorInfo.of(desc) for desc in session.outputs)
+        values = session.values
+        self.inputs = tuple(TensorInfo.of(desc, values.get(desc.name)) for desc in session.inputs)
+        self.outputs = tuple(TensorInfo.of(desc, values.get(desc.name)) for desc in session.outputs)
         self.statistics = Statistics()
         # Requests under way.
         self.under_way = 0
