@@ -39,6 +39,13 @@ class ServerState:
     def is_model_ready(self, model: str, version: str) -> bool:
         """Return whether a request for the model would be computed now; also False for an unknown model."""
         try:
-            return bool(self.repository.choose(model, version).session.devices)
+            self.require_ready(model, version)
         except (UnknownModel, NotReady):
             return False
+        return True
+
+    def require_ready(self, model: str, version: str) -> None:
+        """Return if a request for the model would be computed now. Raises UnknownModel, or NotReady with the reason."""
+        chosen = self.repository.choose(model, version)
+        if not chosen.session.devices:
+            raise NotReady("no device has it now", place=chosen.place)

@@ -139,7 +139,7 @@ def test_links_stay_in_the_repository(tmp_path: Path) -> None:
     (root / "whole").symlink_to(elsewhere)
     (root / "circle").symlink_to("circle")
     found = Folder(root, []).scan()
-    assert found["inside"].versions[1].file == root / "inside" / "1" / "model.onnx"
+    assert found["inside"].versions[1].file("") == root / "inside" / "1" / "model.onnx"
     errors: list[NnrtError | None] = [found["linked-out"].versions[1].error, found["whole"].error]
     assert all("leads out of the repository" in str(error) for error in errors)
     with pytest.raises(InvalidPath, match="can't be read"):

@@ -140,6 +140,28 @@ def test_policies(start_server: StartServer, tmp_path: Path) -> None:
     assert server.log().count("version 2 is ready") == 1
 
 
+def test_the_file_of_a_version(start_server: StartServer, tmp_path: Path) -> None:
+    """A mistake in the settings leaves the file that they named before."""
+    path = add_version(tmp_path, "m", 1)
+    add_version(tmp_path / ".other", "m", 2).rename(path.with_name("second.onnx"))
+    settings = tmp_path / "m" / "model.toml"
+    settings.write_text("file = 'second.onnx'")
+    server = start_server(tmp_path, *SOON)
+    with Client(server) as client:
+        assert ask(client.triton, "m") == ("1", 2)
+        settings.write_text("file = 3")
+        until(lambda: ("m", "") in client.index())
+        assert ask(client.triton, "m") == ("1", 2)
+        settings.write_text("file = 'third.onnx'")
+        until(lambda: "there is no file 'third.onnx'" in client.index()["m", "1"][1], client.index)
+        settings.write_text("file = 'second.onnx'")
+        until(lambda: client.index()["m", "1"] == ("READY", ""), client.index)
+        assert ask(client.triton, "m") == ("1", 2)
+        settings.unlink()
+        until(lambda: ask(client.triton, "m") == ("1", 1))
+    assert server.log().count("is ready on") == 2
+
+
 def test_a_canary_gets_its_share(start_server: StartServer, tmp_path: Path) -> None:
     """With it removed from the settings, it is the newest version."""
     add_version(tmp_path, "m", 1)

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 from typing_extensions import Buffer
 
 from nnrt_client.serving.datatypes import BYTES, Array, element_count, from_bytes, object_array, require_dtype, to_bytes
+from nnrt_client.serving.grpc.raw_contents import split
 from nnrt_client.serving.intake import Held
 from nnrt_client.serving.parameters import read_shared, told_region, wanted_output
 from nnrt_client.serving.requests import InferRequest, InferResponse, InputTensor, Parameter
@@ -44,15 +45,16 @@ def request_of(data: bytes, memory: SharedMemory, held: Held, timeout_s: float |
         Busy: All requests together have too many.
     """
     held.take(len(data))
+    head, contents = split(data)
     try:
-        message = pb.ModelInferRequest.FromString(data)
+        message = pb.ModelInferRequest.FromString(head)
     except DecodeError as error:
         raise InvalidParameter(f"the request is no ModelInferRequest: {error}") from error
     return InferRequest(
         message.model_name,
         message.model_version,
         message.id,
-        _inputs(message, memory, held),
+        _inputs(message, contents or message.raw_input_contents, memory, held),
         [wanted_output(output.name, parameters_of(output.parameters), memory) for output in message.outputs],
         parameters_of(message.parameters),
         timeout_s=timeout_s,
@@ -81,10 +83,11 @@ def bytes_of(response: InferResponse) -> bytes:
     return b"".join((head.SerializeToString(), *raw))
 
 
-def _inputs(message: pb.ModelInferRequest, memory: SharedMemory, held: Held) -> list[InputTensor]:
-    raw = iter(message.raw_input_contents)
+def _inputs(
+    message: pb.ModelInferRequest, contents: Sequence[Buffer], memory: SharedMemory, held: Held
+) -> list[InputTensor]:
+    raw, is_raw = iter(contents), bool(contents)
     inputs = []
-    is_raw = bool(message.raw_input_contents)
     for tensor in message.inputs:
         place, shape = f"input {tensor.name!r}", tuple(tensor.shape)
         shared = read_shared(parameters_of(tensor.parameters), memory, held, place)

@@ -1,10 +1,11 @@
 """gRPC server of the protocol."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
@@ -13,6 +14,9 @@ from nnrt_client.serving.grpc.servicer import Servicer
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.wire import open_inference_pb2 as pb
 from nnrt_hdi.errors import InvalidParameter
+
+# Call of a method of the servicer: its request and context to its response.
+Call = Callable[[Any, Any], Awaitable[Any]]
 
 # Calls at a time. gRPC refuses more with RESOURCE_EXHAUSTED.
 _MOST_CALLS = 4096
@@ -24,17 +28,31 @@ def _as_it_is(data: bytes) -> bytes:
     return data
 
 
+def _decoded(method: Call, kind: Any) -> Call:
+    """Return the method of a call that gets messages of a kind, for bytes."""
+
+    async def call(request: bytes, context: Any) -> Any:
+        try:
+            message = kind.FromString(request)
+        except DecodeError as error:
+            told = f"the request is no {kind.DESCRIPTOR.name}: {error}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
+        return await method(message, context)
+
+    return call
+
+
 def _handlers(servicer: Servicer) -> Any:
     """Return the handlers of the service, under the protocol's name, by the methods that its description lists."""
     methods = {}
     for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
-        read: Callable[[bytes], Any] = _as_it_is
+        call = getattr(servicer, method.name)
         write: Callable[[Any], bytes] = _as_it_is
         if method.name not in _RAW:
-            read = getattr(pb, method.input_type.name).FromString
+            call = _decoded(call, getattr(pb, method.input_type.name))
             write = getattr(pb, method.output_type.name).SerializeToString
         make = grpc.stream_stream_rpc_method_handler if method.client_streaming else grpc.unary_unary_rpc_method_handler
-        methods[method.name] = make(getattr(servicer, method.name), read, write)
+        methods[method.name] = make(call, _as_it_is, write)
     return grpc.method_handlers_generic_handler(SERVICE, methods)
 
 

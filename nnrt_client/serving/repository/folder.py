@@ -40,12 +40,25 @@ class FoundVersion:
 
     number: int
     folder: Path
-    # The model's file; None if `error` says why there is none.
-    file: Path | None
     prints: Prints
     # Time of the latest change of a file (time.time()).
     changed_at: float = field(compare=False)
+    # Names of the files, and of those that are models.
+    names: tuple[str, ...] = field(compare=False, default=())
+    models: tuple[str, ...] = field(compare=False, default=())
+    # Why it can't be used.
     error: NnrtError | None = field(compare=False, default=None)
+
+    def file(self, name: str) -> Path:
+        """Return the model's file: the named one, or without a name `model.onnx` or the only one. Raises NnrtError."""
+        if self.error is not None:
+            raise self.error.copy()
+        models = [name] if name in self.names else [] if name else self.models
+        if len(models) == 1:
+            return self.folder / models[0]
+        what = "there are several models" if models else f"there is no file {name!r}" if name else "there is no model"
+        listed = list(models or self.names)
+        raise InvalidPath(f"{what}, but {listed}; put one there, or name it by `file` in {settings_file.FILE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +105,7 @@ class Folder:
     def _model(self, name: str) -> FoundModel:
         folder = self.root / name
         try:
-            require_inside(folder, self.root, self.root)
+            self._require_inside(folder)
             found = self._settings(name, folder)
             return self._with_versions(found, folder)
         except (NnrtError, OSError) as error:  # The latter if it vanishes meanwhile.
@@ -109,7 +122,7 @@ class Folder:
         settings, labels, error = ModelSettings(), {}, None
         try:
             if prints:
-                require_inside(path, folder, self.root)
+                self._require_inside(path)
                 settings = settings_file.read_settings(path, self.root, self._devices)
                 labels = {output: _read_labels(one) for output, one in settings.labels.items()}
         except NnrtError as wrong:
@@ -122,27 +135,30 @@ class Folder:
 
     def _with_versions(self, found: FoundModel, folder: Path) -> FoundModel:
         numbers = [number for name in _folders(folder) if (number := settings_file.version_number(name)) is not None]
-        file = found.settings.file if found.settings else ""
-        versions = {number: self._version(folder, number, file) for number in sorted(numbers)}
+        versions = {number: self._version(folder / str(number), number) for number in sorted(numbers)}
         return FoundModel(
             found.name, found.settings, found.labels, found.prints, found.changed_at, versions, found.error
         )
 
-    def _version(self, model: Path, number: int, file: str) -> FoundVersion:
-        folder = model / str(number)
+    def _require_inside(self, path: Path) -> None:
+        """Raise InvalidPath if the last part of a path is a link that leads out of the repository."""
+        if path.is_symlink():
+            require_inside(path, path.parent, self.root)
+
+    def _version(self, folder: Path, number: int) -> FoundVersion:
         prints: Prints = ()
         changed_at = 0.0
         try:
-            require_inside(folder, model, self.root)
+            self._require_inside(folder)
             paths = list(_files(folder))
             prints, changed_at = print_files(folder, paths)
             for path in paths:
-                if path.is_symlink():
-                    require_inside(path, folder, self.root)
-            return FoundVersion(number, folder, _model_file(folder, file), prints, changed_at)
+                self._require_inside(path)
+            names = tuple(path.name for path in sorted(folder.iterdir()) if S_ISREG(path.stat().st_mode))
+            return FoundVersion(number, folder, prints, changed_at, names, _models(folder, names))
         except (NnrtError, OSError) as error:
             told = error if isinstance(error, NnrtError) else InvalidPath(f"it can't be read: {error.strerror}")
-            return FoundVersion(number, folder, None, prints, changed_at, told)
+            return FoundVersion(number, folder, prints, changed_at, error=told)
 
 
 def _folders(folder: Path) -> list[str]:
@@ -175,20 +191,9 @@ def _files(folder: Path) -> Iterator[Path]:
             yield Path(directory, name)
 
 
-def _model_file(folder: Path, name: str) -> Path:
-    """Return the model's file. Raises InvalidPath if there is none, or several."""
-    files = {path.name: path for path in sorted(folder.iterdir()) if S_ISREG(path.stat().st_mode)}
-    for usual in (name,) if name else (_USUAL_FILE,):
-        if usual in files:
-            return files[usual]
-    models = [] if name else [path for path in files.values() if _is_model(path)]
-    if len(models) != 1:
-        what = (
-            f"there is no file {name!r}" if name else "there is no model" if not models else "there are several models"
-        )
-        names = [path.name for path in models or files.values()]
-        raise InvalidPath(f"{what}, but {names}; put one there, or name it by `file` in {settings_file.FILE}")
-    return models[0]
+def _models(folder: Path, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the files that are models; that of `model.onnx` alone if it is there."""
+    return (_USUAL_FILE,) if _USUAL_FILE in names else tuple(name for name in names if _is_model(folder / name))
 
 
 def _is_model(path: Path) -> bool:

@@ -2,8 +2,9 @@
 
 import asyncio
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from nnrt_client.model_session.loading import LoadOptions
 from nnrt_client.model_session.pool import Pool, PooledSession
@@ -12,7 +13,7 @@ from nnrt_client.serving.repository.folder import FoundVersion, print_version
 from nnrt_client.serving.repository.model_settings import ModelSettings
 from nnrt_client.serving.repository.warm_up import warm_up
 from nnrt_client.settings import Settings
-from nnrt_hdi.errors import InvalidPath
+from nnrt_hdi.errors import InvalidPath, NnrtError
 
 # Versions that are loaded at a time.
 _LOADS = 4
@@ -23,8 +24,21 @@ class Source:
     """What a version is loaded from. An equal one needs no other load."""
 
     found: FoundVersion
+    # The model's file; None if `error` says why there is none.
+    file: Path | None
     options: LoadOptions
     devices: tuple[str, ...]
+    error: NnrtError | None = field(compare=False, default=None)
+
+    @classmethod
+    def of(cls, found: FoundVersion, settings: ModelSettings) -> "Source":
+        """Return what a version with these settings is loaded from."""
+        file, error = None, None
+        try:
+            file = found.file(settings.file)
+        except NnrtError as wrong:
+            error = wrong
+        return cls(found, file, settings.options, settings.devices, error)
 
 
 class Loader:
@@ -64,10 +78,10 @@ class Loader:
 def _load(pool: Pool, source: Source, settings: ModelSettings) -> PooledSession:
     """Load a version. Runs in a thread of its own, because it waits."""
     found = source.found
-    assert found.file is not None
+    assert source.file is not None
     make_runs = partial(warm_up, runs=settings.warm_up)
     with ExitStack() as stack:
-        session = pool.load(found.file, replicas=settings.first_replicas, warm_up=make_runs, **source.options)
+        session = pool.load(source.file, replicas=settings.first_replicas, warm_up=make_runs, **source.options)
         stack.callback(session.close)
         try:
             is_same = print_version(found.folder) == found.prints

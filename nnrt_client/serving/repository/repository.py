@@ -14,11 +14,9 @@ from nnrt_client.serving.repository.loader import Loader
 from nnrt_client.serving.repository.mirror import Mirror
 from nnrt_client.serving.repository.served_model import ServedModel
 from nnrt_client.serving.repository.served_version import ServedVersion
-from nnrt_client.serving.repository.version import Entry, State
+from nnrt_client.serving.repository.version import Entry
 from nnrt_client.serving.repository.watching import watch
 from nnrt_hdi.errors import NnrtError
-
-__all__ = ["Control", "Entry", "Repository", "State"]
 
 _log = logging.getLogger(__name__)
 

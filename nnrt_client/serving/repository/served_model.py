@@ -157,13 +157,12 @@ class ServedModel:
 
     def _follow(self, found: FoundModel, settings: ModelSettings, hurries: bool) -> float:
         due_s = math.inf
-        sources = {
-            number: Source(one, settings.options, settings.devices) for number, one in sorted(found.versions.items())
-        }
+        sources = {number: Source.of(one, settings) for number, one in found.versions.items()}
         failed = {
-            number for number, one in self._versions.items() if number in sources and one.has_failed(sources[number])
+            number
+            for number, source in sources.items()
+            if source.error is not None or (number in self._versions and self._versions[number].has_failed(source))
         }
-        failed |= {number for number, one in found.versions.items() if one.error is not None}
         wanted = wanted_versions(settings, list(sources), failed)
         for number in wanted:
             one = found.versions[number]

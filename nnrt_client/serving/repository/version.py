@@ -72,6 +72,7 @@ class Version:
         self._loader = loader
         self._on_change = on_change
         self._tried: Source | None = None
+        self._loaded: Source | None = None
         self._retry_at = math.inf
         # Failures in a row with the same files.
         self._failures = 0
@@ -114,22 +115,23 @@ class Version:
         return Entry(self._model, str(self.number), state, self._reason)
 
     def has_failed(self, source: Source) -> bool:
-        """Return whether it can't be loaded from these files."""
-        if source.found.error is not None:
-            return True
+        """Return whether a load from these files failed, and would again."""
         return source == self._tried and self.error is not None and not isinstance(self.error, _OF_DEVICES)
 
     def follow(self, source: Source, settings: ModelSettings, labels: Labels, quiet_in_s: float) -> float:
         """Begin a load if these files need one and have been quiet; return in how many seconds to call this again."""
         self._is_wanted, self._waits = True, False
-        if source.found.error is not None:
+        if source.error is not None:
             if self._tried != source:
                 self._tried = source
-                self._fail(source.found.error, source)
+                self._fail(source.error, source)
             return math.inf
         if source == self._tried and (left_s := self._retry_at - time.monotonic()) > 0:
             return left_s
         if self.load is not None:
+            return math.inf
+        if self.served is not None and source == self._loaded:  # A mistake was taken back.
+            self.error, self._reason, self._tried = None, "", source
             return math.inf
         if quiet_in_s > 0:
             self._waits = True
@@ -183,7 +185,7 @@ class Version:
             self._fail(OperationFailed(f"it could not be loaded: {error!r}"), source)
         else:
             self._leave()
-            self.error, self._reason, self._tried = None, "", source
+            self.error, self._reason, self._tried, self._loaded = None, "", source, source
             self.served = ServedVersion(self._model, str(self.number), session, settings, labels)
             self._scaler = Scaler(settings.scale) if settings.scale else None
             devices = ", ".join(device.name for device in session.devices)

@@ -91,8 +91,9 @@ class Application:
         return _document(descriptions.metadata(version, self._state.repository.versions(version.model)))
 
     async def _model_ready(self, request: Request) -> Response:
-        version = self._state.repository.choose(*_named(request))
-        return _document({"name": version.model, "ready": True})
+        model, version = _named(request)
+        self._state.require_ready(model, version)
+        return _document({"name": model, "ready": True})
 
     async def _model_config(self, request: Request) -> Response:
         return _document(descriptions.config(self._state.repository.choose(*_named(request))))
