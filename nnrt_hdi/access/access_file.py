@@ -71,20 +71,15 @@ class AccessFile:
         A token takes precedence over a certificate, a certificate over a Unix user. Raises ConnectionFailed if the file
         names no identity with the credential.
         """
-        entries = self._files.content()
+        if (found := self.find(shown)) is not None:
+            return found
         if shown.token:
-            if found := _of_token(entries, shown.token):
-                return found
             raise ConnectionFailed("the daemon knows no such token (its --access file); look whether it was replaced")
         if shown.certificate:
-            if found := entries.known.get(("certificate", shown.certificate)):
-                return found
             known = f"the certificate is of {shown.certificate!r}{_UNNAMED}"
         elif shown.user_id == SHARED_USER:
             known = f"{_SHARED}; it may be anybody{_UNNAMED}"
         elif shown.user_id is not None:
-            if found := entries.known.get(("user", str(shown.user_id))):
-                return replace(found, user_id=shown.user_id)
             known = f"the kernel says Unix user {shown.user_id}{_UNNAMED}"
         else:
             known = "the client sent no token (certificates count only if the daemon has --tls-client-ca)"
@@ -92,6 +87,19 @@ class AccessFile:
             f"{known}; set token_file to your token's (Settings, NNRT_TOKEN_FILE or --token-file), or ask whoever keeps"
             " the daemon's --access file"
         )
+
+    def find(self, shown: Credentials) -> Identity | None:
+        """Return the identity that the credentials prove, or None if the file names none with the credential."""
+        known = self._files.content().known
+        if shown.token:
+            # It is found by a digest, so the time reveals nothing about tokens.
+            return known.get(("token", sha256(shown.token).hexdigest()))
+        if shown.certificate:
+            return known.get(("certificate", shown.certificate))
+        if shown.user_id in (None, SHARED_USER):
+            return None
+        found = known.get(("user", str(shown.user_id)))
+        return found and replace(found, user_id=shown.user_id)
 
     def is_valid(self, identity: Identity) -> bool:
         """Return whether the client's credential still proves this identity, with at least the same role."""
@@ -132,11 +140,6 @@ def _write(path: Path, lines: Sequence[str]) -> None:
     text = "\n".join([*lines, ""])
     _parsed(text, path)
     write_new(path, text.encode(), is_private=True, replaces=True)
-
-
-def _of_token(entries: _Entries, token: bytes) -> Identity | None:
-    """Return the identity with this token. It is found by a digest, so the time reveals nothing about tokens."""
-    return entries.known.get(("token", sha256(token).hexdigest()))
 
 
 def _read(path: Path) -> _Entries:

@@ -48,7 +48,7 @@ def source_at(host: str) -> str:
 
 
 def token_of(authorization: str) -> bytes:
-    """Return the token in the value of `authorization`, empty without a value. Raises ConnectionFailed if it is wrong."""
+    """Return the token in the value of `authorization`, empty without one. Raises ConnectionFailed if it has none."""
     scheme, _, token = authorization.partition(" ")
     if authorization and (scheme.lower() != "bearer" or not token):
         raise ConnectionFailed("`authorization` has no token; send `Bearer TOKEN`")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import h11
@@ -28,6 +29,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to look after the client."""
         super().connection_made(transport)
+        if (connection := transport.get_extra_info("ssl_object")) is not None:
+            self.app_state = {**self.app_state, "certificate": _common_name(connection.getpeercert())}
         self._look(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -67,3 +70,9 @@ class Connection(H11Protocol):
         if self.cycle is None or self.cycle.response_complete:
             return ("the request after", self.cycle)
         return None
+
+
+def _common_name(certificate: Mapping[str, Any] | None) -> str:
+    """Return the common name in a certificate as OpenSSL tells it, empty without one."""
+    parts = (certificate or {}).get("subject", ())
+    return next((value for part in parts for name, value in part if name == "commonName"), "")
