@@ -183,6 +183,7 @@ class Executor(Closable):
         timeout_ms: int | None,
         convert: Convert | None,
         unwanted: Sequence[int] = (),
+        on_behalf_of: str | None = None,
     ) -> "RunFuture[Any]":
         """Start a run as `submit` does; `convert` turns the run's result into the future's."""
         future: RunFuture[Any] = RunFuture()
@@ -192,7 +193,7 @@ class Executor(Closable):
             future._bind(partial(dispatcher.cancel, run), dispatcher.call_back, convert)
             return run.settle(future)
 
-        dispatcher.begin(inputs, outputs, timeout_ms, unwanted, attach)
+        dispatcher.begin(inputs, outputs, timeout_ms, unwanted, attach, on_behalf_of)
         return future
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
