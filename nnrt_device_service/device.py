@@ -22,6 +22,7 @@ from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
+from nnrt_device_service.sessions.payers import RoleOf, ServedIdentities
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.sessions.shared_model import SharedModel
@@ -187,11 +188,15 @@ class Device:
         for scheduler in (self.scheduler, self.models.compilers.scheduler):
             scheduler.suspend(reason) if why else scheduler.resume()
 
-    def open_account(self, session: Session, user: str) -> None:
-        """Make the accounts that count a session's device time for this user of its identity."""
+    def open_account(self, session: Session, user: str, role_of: RoleOf = lambda name: None) -> None:
+        """Make the accounts that count a session's device time for this user of its identity.
+
+        `role_of` says what the access file lets the identities do on whose behalf the client may run models.
+        """
         identity = str(session.identity)
         session.account = self.scheduler.account(identity, user, session.usage.runs)
         session.compilations = self.models.compilers.scheduler.account(identity, user, session.usage.compilations)
+        session.served = ServedIdentities(self.scheduler, self.sessions.counters, role_of)
 
     def counters(self, session: Session) -> DeviceCounters:
         """Return the counters of the session's identity, or of all identities if it may administer the daemon."""

@@ -60,6 +60,13 @@ _BYTES = click.IntRange(1 << 10, 2 << 40)
     show_default=True,
     help="Most requests for inferences of one identity under way; 0: no limit.",
 )
+@click.option(
+    "--pass-identities/--no-pass-identities",
+    default=True,
+    show_default=True,
+    help="Tell daemons on whose behalf runs are, by the names of --access. A daemon with an access file must give the"
+    " server the role serve.",
+)
 @click.option("--metrics", default="none", show_default=True, help="Address for Prometheus, or none.")
 @click.option("--tls-cert", default="", metavar="FILE", help="PEM file of the server's certificate: TLS everywhere.")
 @click.option("--tls-key", default="", metavar="FILE", help="PEM file of its private key.")

@@ -23,9 +23,15 @@ _READ = ("priority", "timeout", "binary_data_output", "headers")
 class Inference:
     """Sends requests to the versions that a repository chooses. Only the server's loop uses it."""
 
-    def __init__(self, choose: Callable[[str, str], ServedVersion]) -> None:
-        """Create it. `choose` returns the version for a model's name and a version, which may be empty."""
+    def __init__(self, choose: Callable[[str, str], ServedVersion], *, passes_identities: bool = False) -> None:
+        """Create it.
+
+        Args:
+            choose: Returns the version for a model's name and a version, which may be empty.
+            passes_identities: Whether daemons are told on whose behalf runs are, where the access file has the name.
+        """
         self._choose = choose
+        self._passes_identities = passes_identities
 
     async def infer(self, request: InferRequest, call: Call) -> InferResponse:
         """Compute the request of a call. If its task is cancelled, its run is cancelled, on the device, too.
@@ -44,7 +50,7 @@ class Inference:
         began_ns, statistics = perf_counter_ns(), version.statistics
         try:
             with version.request():
-                named = await self._run(version, request)
+                named = await self._run(version, request, call)
                 outputs = _outputs(version, request, named)
         except asyncio.CancelledError:
             statistics.cancelled += 1
@@ -56,12 +62,18 @@ class Inference:
         parameters = {name: one for name, one in request.parameters.items() if name not in _READ}
         return InferResponse(version.model, version.version, request.id, outputs, parameters)
 
-    async def _run(self, version: ServedVersion, request: InferRequest) -> NamedOutputs:
+    async def _run(self, version: ServedVersion, request: InferRequest, call: Call) -> NamedOutputs:
         inputs = version.bind(request.inputs)
         wanted = [output.name for output in request.outputs] or None
         for name in wanted or ():
             version.require_output(name)
-        return await version.session.run_async(inputs, outputs=wanted, timeout_ms=_timeout_ms(version, request))
+        caller = call.identity if self._passes_identities else None
+        return await version.session.run_async(
+            inputs,
+            outputs=wanted,
+            timeout_ms=_timeout_ms(version, request),
+            on_behalf_of=caller.name if caller is not None and caller.is_named else None,
+        )
 
 
 def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:

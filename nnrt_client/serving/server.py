@@ -56,6 +56,7 @@ class ServerSettings:
     access_log: str = ""
     insecure: bool = False
     most_waiting_per_identity: int = 0
+    pass_identities: bool = True
     shared_memory: bool = False
     request_bytes: int = 1 << 30
     held_bytes: int = 4 << 30
@@ -119,7 +120,13 @@ class Server:
             repository = await self._repository(pool)
             memory = SharedMemory(is_offered=settings.shared_memory)
             intake = Intake(settings.request_bytes, settings.held_bytes)
-            state = ServerState(repository, Inference(repository.route), memory, intake, calls)
+            state = ServerState(
+                repository,
+                Inference(repository.route, passes_identities=settings.pass_identities),
+                memory,
+                intake,
+                calls,
+            )
             faces = self._faces(state, pool)
             stack.push_async_callback(repository.close)
             for one in (*faces, *self._metrics(state, pool)):

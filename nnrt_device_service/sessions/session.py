@@ -24,6 +24,7 @@ from nnrt_device_service.scheduling.flows import Account
 from nnrt_device_service.sessions.calls import Calls
 from nnrt_device_service.sessions.descriptions import Descriptions
 from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.payers import ServedIdentities
 from nnrt_device_service.sessions.run_registry import RunRegistry
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import LimitReached, Settings
@@ -73,6 +74,8 @@ class Session:
     # before that no call can name the session.
     account: Account
     compilations: Account
+    # Identities on whose behalf its client runs models. Set with the accounts.
+    served: ServedIdentities
 
     def __init__(
         self,

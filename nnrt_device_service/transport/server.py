@@ -293,6 +293,8 @@ class Daemon:
     def _cut_off_those_without_rights(self) -> None:
         over = self._device.sessions.cut_off(self._has_lost_its_rights, "its identity was taken away")
         _log_clients(over, "the access file no longer admits client %s as before; its session is over")
+        for session in self._device.sessions.all():
+            _forget_barred(session)
 
     def _hang_up_silent(self) -> None:
         silent = self._device.sessions.hang_up_silent()
@@ -312,6 +314,11 @@ class Daemon:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
         self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # So that the last replies are sent.
         exit_at_once(code, why)
+
+
+def _forget_barred(session: Session) -> None:
+    """Forget the descriptions of runs on behalf of those for whom the client may run nothing any more."""
+    session.descriptions.forget_served(lambda name: session.served.is_barred(name, session.identity))
 
 
 def _log_clients(sessions: Sequence[Session], message: str) -> None:

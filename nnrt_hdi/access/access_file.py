@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from nnrt_hdi.access.identity import ROLES, Identity, Role
+from nnrt_hdi.access.identity import NAME, ROLES, Identity, Role
 from nnrt_hdi.access.unix_users import SHARED_USER
 from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import ConnectionFailed, InvalidFile
 from nnrt_hdi.files.new_file import write_new
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KINDS = ("token", "certificate", "user")
 _MOST_BYTES = 16 << 20
@@ -100,6 +99,10 @@ class AccessFile:
             return None
         found = known.get(("user", str(shown.user_id)))
         return found and replace(found, user_id=shown.user_id)
+
+    def role_of(self, name: str) -> Role | None:
+        """Return the role of the identity of this name, or None if the file doesn't name it."""
+        return self._files.content().roles.get(name)
 
     def is_valid(self, identity: Identity) -> bool:
         """Return whether the client's credential still proves this identity, with at least the same role."""

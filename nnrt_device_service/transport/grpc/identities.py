@@ -6,7 +6,7 @@ from typing import Any
 from nnrt_device_service.transport.grpc.tickets import Tickets
 from nnrt_hdi.access.access_file import AccessFile, Credentials
 from nnrt_hdi.access.callers import UNIX, host_of, token_of
-from nnrt_hdi.access.identity import Identity
+from nnrt_hdi.access.identity import Identity, Role
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.wire import TICKET_METADATA
 
@@ -31,6 +31,10 @@ class Identities:
                 " second"
             )
         return credentials.identity() if self._access is None else self._access.identity(credentials)
+
+    def role_of(self, name: str) -> Role | None:
+        """Return the role of the identity of this name, or None if there is no access file or it lacks the name."""
+        return None if self._access is None else self._access.role_of(name)
 
     def is_valid(self, identity: Identity) -> bool:
         """Return whether the access file still grants a client's identity at least its role."""

@@ -58,7 +58,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             session.client = f"{name!r} of {session.identity} at {context.peer()}"
             session.wants_compression = FEATURE in hello.hello.features
             if session_id is None:
-                self._device.open_account(session, user)
+                self._device.open_account(session, user, self._identities.role_of)
                 session.on_end = partial(self._audit_end, time.monotonic())
             what = "session opened" if session_id is None else "session resumed"
             self._audit(what, session, peer=context.peer(), client=name, user=user)
