@@ -87,9 +87,7 @@ class Application:
 
         async def respond(request: Request) -> Response:
             call = _call_of(request, name)
-            response = await self._state.calls.make(call, lambda: _told_status(call, endpoint(request)))
-            call.out_bytes = int(response.headers.get("content-length", 0))
-            return response
+            return await self._state.calls.make(call, lambda: _response_to(call, endpoint(request)))
 
         return Route(path, respond, methods=[method])
 
@@ -192,16 +190,18 @@ def _call_of(request: Request, name: str) -> Call:
     return call
 
 
-async def _told_status(call: Call, work: Awaitable[Response]) -> Response:
-    """Return the response of a call; set its status if it ends with an error of HTTP."""
+async def _response_to(call: Call, work: Awaitable[Response]) -> Response:
+    """Return the response to a call, and note in the call what is told of it."""
     try:
-        return await work
+        response = await work
     except HTTPException as error:
         call.status = HTTPStatus(error.status_code).name
         raise
     except ClientDisconnect:
         call.status = "CANCELLED"
         raise
+    call.out_bytes = int(response.headers.get("content-length", 0))
+    return response
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT:
