@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nnrt_client.serving.call import Call
 from nnrt_hdi.access.json_lines import JsonLines, time_now
-
-if TYPE_CHECKING:
-    from nnrt_client.serving.calls import Call
 
 # Lines are written this long after their calls, many at a time.
 _PAUSE_S = 0.1
@@ -27,7 +25,7 @@ class AccessLog:
         self._lost = 0
         self._writing: asyncio.Task[None] | None = None
 
-    def write(self, call: "Call", took_ns: int) -> None:
+    def write(self, call: Call, took_ns: int) -> None:
         """Write the line of a call that has ended."""
         if len(self._lines) >= _MOST_WAITING:
             self._lost += 1

@@ -1,11 +1,10 @@
 """Guard: finds out who calls, and refuses those who may not, or who ask for too much at a time."""
 
 import asyncio
-import math
 from collections import Counter
 from contextlib import ExitStack
 
-from nnrt_client.serving.calls import Call
+from nnrt_client.serving.call import Call
 from nnrt_client.serving.errors import Busy, Denied, UnknownCaller
 from nnrt_hdi.access.access_file import AccessFile, Credentials
 from nnrt_hdi.access.audit import AuditLog
@@ -35,8 +34,8 @@ class Guard:
         self._access = access
         self._audit = audit or AuditLog("")
         self._refusals = Refusals(self._audit, _MOST_DELAYED)
-        self._most_of_identity = most_of_identity or math.inf
-        # Requests under way; nothing of those that have none.
+        self._most_of_identity = most_of_identity
+        # Requests under way by identity, if they have a limit; nothing of those that have none.
         self._under_way: Counter[str] = Counter()
 
     async def admit(self, call: Call, stack: ExitStack) -> None:
@@ -58,7 +57,7 @@ class Guard:
             )
             self._refusals.audit(str(identity), identity, peer=call.peer, call=call.name, cause=str(error))
             raise error
-        if role is Role.RUN:
+        if role is Role.RUN and self._most_of_identity:
             self._count(str(identity), stack)
 
     def audit(self, call: Call) -> None:

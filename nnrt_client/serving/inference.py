@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.model_session.model_session import NamedOutputs
-from nnrt_client.serving.calls import Call
+from nnrt_client.serving.call import Call
 from nnrt_client.serving.classification import classify
 from nnrt_client.serving.datatypes import BYTES, Array, texts, to_bytes
 from nnrt_client.serving.repository.served_version import ServedVersion

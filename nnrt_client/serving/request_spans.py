@@ -8,7 +8,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
 
-from nnrt_client.serving.calls import Call
+from nnrt_client.serving.call import Call
 from nnrt_hdi import __version__
 from nnrt_hdi.errors import Failure
 from nnrt_hdi.span_exporters import provider_as_set

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from nnrt_client.serving import descriptions
-from nnrt_client.serving.calls import Call
+from nnrt_client.serving.call import Call
 from nnrt_client.serving.errors import RETRY_AFTER_S, Denied, UnknownCaller, grpc_status
 from nnrt_client.serving.grpc.messages import bytes_of, request_of
 from nnrt_client.serving.server_state import ServerState

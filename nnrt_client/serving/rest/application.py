@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nnrt_client.serving import descriptions
-from nnrt_client.serving.calls import Call
+from nnrt_client.serving.call import Call
 from nnrt_client.serving.errors import RETRY_AFTER_S, NotReady, http_status
 from nnrt_client.serving.rest.bodies import BodyOfParts, read_body
 from nnrt_client.serving.rest.documents import field, parse, text_of
