@@ -28,6 +28,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to look after the client."""
         super().connection_made(transport)
+        # asyncio does so only for sockets of its own: a response is written in several pieces.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._look(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
