@@ -44,11 +44,18 @@ def any_text(test: Callable[..., None]) -> Callable[..., None]:
 OPTIONS = [
     (name, option.opts[0])
     for name, command in main.commands.items()
-    if not isinstance(command, click.Group)
+    if not isinstance(command, click.Group) and name != "serve"
     for option in command.params
     if isinstance(option, click.Option) and not option.is_flag
 ]
-DAEMON_OPTIONS = [option.opts[0] for option in serve.params if isinstance(option, click.Option) and not option.is_flag]
+# Commands that serve until they are stopped: only what they take is looked at.
+SERVERS = {"nnrt": main.commands["serve"], "nnrt-device": serve}
+SERVER_OPTIONS = [
+    (program, option.opts[0])
+    for program, command in SERVERS.items()
+    for option in command.params
+    if isinstance(option, click.Option) and not option.is_flag
+]
 
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS, ids=[" ".join(one) for one in OPTIONS])
@@ -62,15 +69,19 @@ def test_options_of_commands(command: str, option: str, text: str) -> None:
     assert "Error: " in result.stderr
 
 
-@pytest.mark.parametrize("option", DAEMON_OPTIONS)
+@pytest.mark.parametrize(("program", "option"), SERVER_OPTIONS, ids=[" ".join(one) for one in SERVER_OPTIONS])
 @settings(max_examples=examples(20))
 @any_text
-def test_options_of_the_daemon(option: str, text: str) -> None:
-    """By the command line, and by the environment. What they mean together is looked at when it starts."""
-    (variable,) = (one.envvar for one in serve.params if one.opts[0] == option)
-    for arguments, environment in (([option, text], {}), ([], {variable: text})):
+def test_options_of_servers(program: str, option: str, text: str) -> None:
+    """By the command line, and by the environment. What they mean together is looked at when they start."""
+    command, others = SERVERS[program], ["models"] * (program == "nnrt")
+    (variable,) = (one.envvar for one in command.params if option in one.opts)
+    given: list[tuple[list[str], dict[str, str]]] = [([f"{option}={text}"], {})]
+    if isinstance(variable, str):
+        given.append(([], {variable: text}))
+    for arguments, environment in given:
         with patch.dict(os.environ, environment), suppress(click.UsageError):
-            serve.make_context("serve", arguments)
+            command.make_context("serve", [*others, *arguments])
 
 
 @any_text
