@@ -1,7 +1,9 @@
 """Requests over HTTP that are wrong, too large or too slow, and clients that go away."""
 
 import json
+import os
 import re
+import signal
 import zlib
 from pathlib import Path
 from typing import Any
@@ -231,6 +233,10 @@ def test_limits_of_bytes(start_server: StartServer, models: Path) -> None:
         assert "hold 9000 bytes" in answer.error
         first.sendall(b"[")
         assert answered(first).status == 400
+    with connected(server.http) as leaving:
+        leaving.sendall(head % 9000 + b"[")
+        until(lambda: call(server.http, "POST", INFER, b" " * 4000).status == 429)
+    until(lambda: call(server.http, "POST", INFER, b" " * 4000).status == 400)
     bomb = zlib.compress(bytes(1 << 20))
     assert call(server.http, "POST", INFER, bomb, {"Content-Encoding": "deflate"}).status == 413
     with connected(server.http) as chunked:
@@ -326,3 +332,31 @@ def test_a_client_that_goes_away_cancels_its_run(
     answer = call(server.http, "POST", INFER, {**changed(), "parameters": {"timeout": 1000}})
     assert answer.status == 504
     assert answer.error
+
+
+def test_a_server_that_stops_ends_its_requests(
+    start_daemon: StartDaemon, start_server: StartServer, models: Path, tmp_path: Path
+) -> None:
+    """It takes no more, and idle connections don't hold it up."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}")
+    server = start_server(models, device=daemon.address)
+    body = json.dumps(changed()).encode()
+    with connected(server.http) as connection, connected(server.http):
+        connection.sendall(f"POST {INFER} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        until(lambda: "run started" in daemon.log())
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: not _listens(server.http))
+        gate.write_bytes(b"")
+        assert answered(connection).json["outputs"][0]["data"] == [1, 2]
+        assert connection.recv(1) == b""
+    assert server.stop() == 0
+
+
+def _listens(address: str) -> bool:
+    try:
+        with connected(address):
+            return True
+    except ConnectionRefusedError:
+        return False
