@@ -4,17 +4,22 @@ import json
 import os
 import re
 import signal
+import socket
 import zlib
+from contextlib import ExitStack
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import StartDaemon
+from daemon_process import DaemonProcess
 from metrics.scraping import LISTEN, scraped, value
 from waiting import until
 
 from serving.conftest import StartServer
+from serving.faces import face_of
 from serving.raw_http import Answer, answered, call, connected
 from serving.served import ServerProcess
 
@@ -268,6 +273,39 @@ def test_slow_clients(start_server: StartServer, models: Path) -> None:
         unread.sendall(request.encode() + body)
         until(lambda: b" 01 " not in _states(unread))
     assert call(server.http, "POST", INFER, changed()).status == 200
+
+
+def test_more_connections_than_the_server_takes(shared_daemon: DaemonProcess, models: Path) -> None:
+    """They are closed at once, and gRPC still has descriptors."""
+    most = 75
+    through = ("prlimit", f"--nofile={2 * most}:{2 * most}")
+    server = ServerProcess(models, shared_daemon.address, through=through)
+    try:
+        with ExitStack() as stack:
+            for _ in range(most):
+                stack.enter_context(connected(server.http))
+            for _ in range(most):
+                assert _is_closed(stack.enter_context(connected(server.http)))
+            with face_of("grpc", server) as face:
+                assert face.client.infer("next", [face.input("x", np.zeros(1, np.float32))])
+        until(lambda: not _is_refused(server.http))
+        assert "Traceback" not in server.log()
+    finally:
+        server.kill()
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def _is_refused(address: str) -> bool:
+    try:
+        return call(address, "GET", "/v2").status != 200
+    except (ConnectionError, HTTPException):
+        return True
 
 
 def _states(connection: Any) -> bytes:

@@ -11,6 +11,7 @@ from nnrt_client.serving.rest.application import Application
 from nnrt_client.serving.rest.connection import Connection
 from nnrt_client.serving.server_state import ServerState
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.host_limits import raise_descriptor_limit
 from nnrt_hdi.ports import port_number
 
 _BACKLOG = 2048
@@ -24,10 +25,12 @@ class RestServer:
         host, self._socket = _listening(address)
         # Address that clients use.
         self.address = f"http://{host}:{self._socket.getsockname()[1]}"
+        # Half of the descriptors are for other things, so that connections over HTTP can't take them all.
+        connect = partial(Connection, read_s=read_s, most=raise_descriptor_limit() // 2)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 Application(state, read_s).asgi(),
-                http=partial(Connection, read_s=read_s),  # type: ignore[arg-type]
+                http=connect,  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 interface="asgi3",
