@@ -1,1 +1,1 @@
-"""Identities and rights of clients, and the files that define them."""
+"""Counters and refusals of identities, and the credentials that the daemon issues."""

@@ -13,11 +13,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
 
-from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.device import Device
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.metrics.collector import DeviceCollector
 from nnrt_device_service.settings import Settings
+from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
 
 _log = logging.getLogger(__name__)

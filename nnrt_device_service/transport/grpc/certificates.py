@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.settings import Settings
+from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.certificate import expiry_of
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
 

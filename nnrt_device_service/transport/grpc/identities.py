@@ -6,9 +6,9 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 from urllib.parse import unquote
 
-from nnrt_device_service.access.access_file import AccessFile, Credentials
-from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.transport.grpc.tickets import Tickets
+from nnrt_hdi.access.access_file import AccessFile, Credentials
+from nnrt_hdi.access.identity import Identity, Role
 from nnrt_hdi.errors import ConnectionFailed, OutOfMemory
 from nnrt_hdi.wire import TICKET_METADATA
 
@@ -39,6 +39,10 @@ class Identities:
                 " second"
             )
         return credentials.identity() if self._access is None else self._access.identity(credentials)
+
+    def role_of(self, name: str) -> Role | None:
+        """Return the role of the identity of this name, or None if there is no access file or it lacks the name."""
+        return None if self._access is None else self._access.role_of(name)
 
     def is_valid(self, identity: Identity) -> bool:
         """Return whether the access file still grants a client's identity at least its role."""

@@ -89,7 +89,7 @@ class Traces:
         return run.description.traceparent, {
             "nnrt.device": self._device_name,
             "nnrt.session": run.session.label,
-            "nnrt.identity": str(run.session.identity),
+            "nnrt.identity": str(run.payer.identity),
             "nnrt.model": run.description.model_id,
             "nnrt.run": run.id,
         }

@@ -1,4 +1,4 @@
-"""Log lines that are written without waiting: a reader that doesn't read can't block the daemon."""
+"""Log lines that are written without waiting: a reader that doesn't read can't block the process."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Access file: the identities that may use a daemon, and their roles.
+"""Access file: the identities that may use a daemon or a server of models, and their roles.
 
 Each line is one credential of an identity: `NAME ROLE token SHA256`, `NAME ROLE certificate COMMON-NAME` or
 `NAME ROLE user UNIX-USER`. Tokens are long and random, so a plain hash of one reveals nothing about it.
@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from nnrt_device_service.access.identity import ROLES, Identity, Role
-from nnrt_device_service.access.new_file import write_new
-from nnrt_device_service.access.unix_users import SHARED_USER
-from nnrt_device_service.access.watched_files import WatchedFiles
+from nnrt_hdi.access.identity import NAME, ROLES, Identity, Role
+from nnrt_hdi.access.unix_users import SHARED_USER
+from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import ConnectionFailed, InvalidFile
+from nnrt_hdi.files.new_file import write_new
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KINDS = ("token", "certificate", "user")
 _MOST_BYTES = 16 << 20
@@ -93,6 +92,10 @@ class AccessFile:
             f"{known}; set token_file to your token's (Settings, NNRT_TOKEN_FILE or --token-file), or ask whoever keeps"
             " the daemon's --access file"
         )
+
+    def role_of(self, name: str) -> Role | None:
+        """Return the role of the identity of this name, or None if the file doesn't name it."""
+        return self._files.content().roles.get(name)
 
     def is_valid(self, identity: Identity) -> bool:
         """Return whether the client's credential still proves this identity, with at least the same role."""

@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from nnrt_device_service.access.identity import Identity
-from nnrt_device_service.host.log_lines import LogLines, StandardErrorLines
+from nnrt_hdi.access.identity import Identity
 from nnrt_hdi.errors import InvalidPath
+from nnrt_hdi.log_lines import LogLines, StandardErrorLines
 
 _log = logging.getLogger(__name__)
 
@@ -18,9 +18,9 @@ _STANDARD_ERROR = "-"
 
 
 class AuditLog:
-    """Audit log in a file, which may be moved away (rotated) while the daemon runs, or on standard error.
+    """Audit log in a file, which may be moved away (rotated) at any time, or on standard error.
 
-    Lines that can't be written are lost. The daemon's log reports the first, the audit log later their number.
+    Lines that can't be written are lost. The process's log reports the first, the audit log later their number.
     """
 
     def __init__(self, path: str) -> None:
