@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from nnrt_device_service.access.counters import Usage
-from nnrt_device_service.access.refusals import Refusals
 from nnrt_device_service.health.canary import CANARY, Canary, ObservedModel
 from nnrt_device_service.health.canary_model import first_supported
 from nnrt_device_service.health.speed import product_speed
@@ -30,6 +29,7 @@ from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import DeviceOut, Settings
 from nnrt_hdi.access.audit import AuditLog
 from nnrt_hdi.access.identity import Role
+from nnrt_hdi.access.refusals import Refusals
 from nnrt_hdi.backend import (
     Backend,
     Cancellation,

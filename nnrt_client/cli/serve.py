@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import click
@@ -52,7 +53,27 @@ _BYTES = click.IntRange(1 << 10, 2 << 40)
     show_default=True,
     help="Seconds for which files must be unchanged before they are loaded.",
 )
-@identity_options
+@click.option(
+    "--most-waiting-per-identity",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Most requests for inferences of one identity under way; 0: no limit.",
+)
+@click.option("--metrics", default="none", show_default=True, help="Address for Prometheus, or none.")
+@click.option("--tls-cert", default="", metavar="FILE", help="PEM file of the server's certificate: TLS everywhere.")
+@click.option("--tls-key", default="", metavar="FILE", help="PEM file of its private key.")
+@click.option(
+    "--tls-client-ca",
+    default="",
+    metavar="FILE",
+    help="PEM file of the authority of clients' certificates, which must have one.",
+)
+@click.option("--access", default="", metavar="FILE", help="Identities that may call, with their roles; else all may.")
+@click.option("--insecure", is_flag=True, help="Listen beyond loopback although any client there may use the models.")
+@click.option("--audit-log", default="", metavar="FILE", help="JSON lines of refusals and of what administrators do.")
+@click.option("--access-log", default="", metavar="FILE", help="JSON line for each call; - for standard error.")
+@partial(identity_options, prefix="device-")
 def serve(devices: tuple[str, ...], **values: Any) -> None:
     """Serve the models of a folder by the Open Inference Protocol.
 

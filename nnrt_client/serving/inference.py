@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.model_session.model_session import NamedOutputs
+from nnrt_client.serving.calls import Call
 from nnrt_client.serving.classification import classify
 from nnrt_client.serving.datatypes import BYTES, Array, texts, to_bytes
 from nnrt_client.serving.repository.served_version import ServedVersion
@@ -26,8 +27,8 @@ class Inference:
         """Create it. `choose` returns the version for a model's name and a version, which may be empty."""
         self._choose = choose
 
-    async def infer(self, request: InferRequest) -> InferResponse:
-        """Compute a request. If its task is cancelled, its run is cancelled, on the device, too.
+    async def infer(self, request: InferRequest, call: Call) -> InferResponse:
+        """Compute the request of a call. If its task is cancelled, its run is cancelled, on the device, too.
 
         Raises:
             UnknownModel: There is no such model or version.
@@ -37,7 +38,9 @@ class Inference:
             TimedOut: The request took longer than its limit.
             NnrtError: Other errors of a run.
         """
+        call.model, call.version, call.id = request.model, request.version, request.id
         version = self._choose(request.model, request.version)
+        call.version = version.version
         began_ns, statistics = perf_counter_ns(), version.statistics
         try:
             with version.request():

@@ -1,1 +1,1 @@
-"""Counters and refusals of identities, and the credentials that the daemon issues."""
+"""Counters of identities, and the credentials that the daemon issues."""

@@ -4,7 +4,6 @@ Each line is one credential of an identity: `NAME ROLE token SHA256`, `NAME ROLE
 `NAME ROLE user UNIX-USER`. Tokens are long and random, so a plain hash of one reveals nothing about it.
 """
 
-import hmac
 import os
 import pwd
 import re
@@ -71,20 +70,15 @@ class AccessFile:
         A token takes precedence over a certificate, a certificate over a Unix user. Raises ConnectionFailed if the file
         names no identity with the credential.
         """
-        entries = self._files.content()
+        if (found := self.find(shown)) is not None:
+            return found
         if shown.token:
-            if found := _of_token(entries, shown.token):
-                return found
             raise ConnectionFailed("the daemon knows no such token (its --access file); look whether it was replaced")
         if shown.certificate:
-            if found := entries.known.get(("certificate", shown.certificate)):
-                return found
             known = f"the certificate is of {shown.certificate!r}{_UNNAMED}"
         elif shown.user_id == SHARED_USER:
             known = f"{_SHARED}; it may be anybody{_UNNAMED}"
         elif shown.user_id is not None:
-            if found := entries.known.get(("user", str(shown.user_id))):
-                return replace(found, user_id=shown.user_id)
             known = f"the kernel says Unix user {shown.user_id}{_UNNAMED}"
         else:
             known = "the client sent no token (certificates count only if the daemon has --tls-client-ca)"
@@ -96,6 +90,19 @@ class AccessFile:
     def role_of(self, name: str) -> Role | None:
         """Return the role of the identity of this name, or None if the file doesn't name it."""
         return self._files.content().roles.get(name)
+
+    def find(self, shown: Credentials) -> Identity | None:
+        """Return the identity that the credentials prove, or None if the file names none with the credential."""
+        known = self._files.content().known
+        if shown.token:
+            # It is found by a digest, so the time reveals nothing about tokens.
+            return known.get(("token", sha256(shown.token).hexdigest()))
+        if shown.certificate:
+            return known.get(("certificate", shown.certificate))
+        if shown.user_id in (None, SHARED_USER):
+            return None
+        found = known.get(("user", str(shown.user_id)))
+        return found and replace(found, user_id=shown.user_id)
 
     def is_valid(self, identity: Identity) -> bool:
         """Return whether the client's credential still proves this identity, with at least the same role."""
@@ -136,15 +143,6 @@ def _write(path: Path, lines: Sequence[str]) -> None:
     text = "\n".join([*lines, ""])
     _parsed(text, path)
     write_new(path, text.encode(), is_private=True, replaces=True)
-
-
-def _of_token(entries: _Entries, token: bytes) -> Identity | None:
-    """Return the identity with this token. Compares all tokens, so that the time reveals nothing."""
-    digest, found = sha256(token).hexdigest(), None
-    for (kind, value), identity in entries.known.items():
-        if kind == "token" and hmac.compare_digest(value, digest):
-            found = identity
-    return found
 
 
 def _read(path: Path) -> _Entries:
