@@ -115,8 +115,9 @@ test-torch: $(ENV)/test ## Test the torch backend (installs torch)
 openvino: $(ENV)/test ## Test examples/backend_openvino, and try it with the conformance kit
 	$(NOX) openvino
 
-fuzz: $(ENV)/test ## Attack a daemon for FUZZ_S seconds (3600), and print what an honest client noticed
+fuzz: $(ENV)/test ## Attack a daemon for FUZZ_S seconds (3600), and print what an honest client noticed; then a server of models
 	PYTHONPATH=tests:tests/hostile:. $(ENV)/bin/python tests/hostile/attacks.py --seconds $(FUZZ_S)
+	PYTHONPATH=tests:. $(ENV)/bin/python tests/serving/fuzzed_requests.py --seconds $(FUZZ_S)
 
 mutants: $(ENV)/test ## Seed defects into a backend; write which of them the conformance kit finds
 	PYTHONPATH=tests $(ENV)/bin/python -m mutants.prove --write

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from nnrt_client.cli.options import POSITIVE, Number, identity_options, settings_with
+from nnrt_client.cli.options import POSITIVE, Number, identity_options, require_addresses, settings_with
 from nnrt_client.serving.repository.repository import Control
 from nnrt_client.serving.server import Server, ServerSettings
 
@@ -87,6 +87,8 @@ def serve(devices: tuple[str, ...], **values: Any) -> None:
     MODELS has a folder for each model, with a folder for each version: NAME/VERSION/model.onnx. It may be a URL, such
     as s3://bucket/models, which is copied to the user's cache (needs nnrt[serving-remote]).
     """
+    for device in devices or (None,):
+        require_addresses(device)
     logging.getLogger("nnrt_client.serving").setLevel(logging.INFO)
     server = Server(ServerSettings(devices=devices, **values), settings_with())
     for number in (signal.SIGTERM, signal.SIGINT):

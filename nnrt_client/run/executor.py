@@ -243,10 +243,13 @@ class Executor(Closable):
             raise
         run.stamps.wake()
         result, error = run.take()
-        if error is not None:
-            raise error
-        assert result is not None
-        return result
+        try:
+            if error is not None:
+                raise error
+            assert result is not None
+            return result
+        finally:
+            del error  # It refers to this frame: a cycle would keep tensors until the garbage collector runs.
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
         """Set the callback for the end of later `run_async` runs: callback(user_data, outputs, error).

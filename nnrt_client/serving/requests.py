@@ -9,6 +9,10 @@ from nnrt_hdi.tensor import Shape
 
 Parameter = bool | int | float | str
 
+# Most bytes of a request besides tensors as bytes: reading them holds up all other requests, and takes many times their
+# memory.
+MOST_TEXT_BYTES = 64 << 20
+
 
 @dataclass(slots=True)
 class InputTensor:

@@ -87,6 +87,10 @@ class AccessFile:
             " the daemon's --access file"
         )
 
+    def role_of(self, name: str) -> Role | None:
+        """Return the role of the identity of this name, or None if the file doesn't name it."""
+        return self._files.content().roles.get(name)
+
     def find(self, shown: Credentials) -> Identity | None:
         """Return the identity that the credentials prove, or None if the file names none with the credential."""
         known = self._files.content().known
@@ -99,10 +103,6 @@ class AccessFile:
             return None
         found = known.get(("user", str(shown.user_id)))
         return found and replace(found, user_id=shown.user_id)
-
-    def role_of(self, name: str) -> Role | None:
-        """Return the role of the identity of this name, or None if the file doesn't name it."""
-        return self._files.content().roles.get(name)
 
     def is_valid(self, identity: Identity) -> bool:
         """Return whether the client's credential still proves this identity, with at least the same role."""

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import socket
 import struct
 import tempfile
@@ -28,7 +29,7 @@ from serving.served import MODELS, ServerProcess, add_model
 FLAGS = ("--shared-memory", "--request-bytes", "1000000", "--held-bytes", "2000000", "--read-s", "0.5")
 HEADER = "Inference-Header-Content-Length"
 _SERVICE = "inference.GRPCInferenceService"
-_REGION = "nnrt-fuzzed"
+_REGION = f"nnrt-fuzzed-{os.getpid()}"
 _DEADLINE_S = 20.0
 # Input names, data type and elements of requests that are sound.
 _SOUND: dict[str, tuple[str, str, list[int], list[Any]]] = {
@@ -40,7 +41,7 @@ _SOUND: dict[str, tuple[str, str, list[int], list[Any]]] = {
 }
 _PACKED = {"FP32": "<f", "INT64": "<q", "BOOL": "<?"}
 _NUMBERS = (0, 1, 2, 3, -1, 7, 12, 1 << 20, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 10**30)
-_TEXTS = ("", "x", "y", "FP16", "BYTES", "BOOL", "\ud800", "é" * 50)
+_TEXTS = ("", "x", "y", "next", "FP16", "BYTES", "BOOL", "\ud800", "é" * 50)
 _VALUES: tuple[Any, ...] = (*_NUMBERS, *_TEXTS, None, True, False, 1e308, -0.5, [], {})
 _PARAMETERS = (
     *("binary_data_size", "binary_data", "binary_data_output", "classification", "timeout", "priority", "sequence_id"),
@@ -72,8 +73,8 @@ class FuzzedRequests:
     def send(self) -> None:
         """Send a random request. Fails if its answer is not one that the server gives on purpose."""
         ways = (self._infer, self._infer, self._call, self._corrupted, self._message, self._any_message)
-        if self.random.random() < 0.01:
-            self._large()
+        if self.random.random() < 0.02:
+            self.random.choice((self._large, self._large_message))()
         self.random.choice(ways)()
 
     def send_sound(self) -> None:
@@ -218,6 +219,16 @@ class FuzzedRequests:
                         one.name = pick(("", "y", "z" * 1000))
         data = message.SerializeToString()
         self._answer("ModelInfer", self._corrupt(data) if self.random.random() < 0.3 else data, _CODES)
+
+    def _large_message(self) -> None:
+        """Send a message with a large tensor, of which the bytes around the tensor are corrupted."""
+        count = self.random.randint(1, 40_000)
+        message = pb.ModelInferRequest(model_name="next", raw_input_contents=[bytes(4 * count)])
+        message.inputs.add(name="x", datatype="FP32", shape=[count])
+        data = message.SerializeToString()
+        around = len(data) - 4 * count
+        self._answer("ModelInfer", self._corrupt(data[:around]) + data[around:], _CODES)
+        self._answer("ModelInfer", data[:around] + self._corrupt(data[around:]), _CODES)
 
     def _any_message(self) -> None:
         """Send random bytes to any call."""

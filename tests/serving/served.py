@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -35,13 +36,13 @@ def add_model(folder: Path, name: str, version: int = 1, text: str = "") -> Path
 class ServerProcess:
     """Process of `nnrt serve` on free addresses, ready when the constructor returns."""
 
-    def __init__(self, models: Path, device: str, *arguments: str) -> None:
-        """Start the server of a folder of models on a device."""
+    def __init__(self, models: Path, device: str, *arguments: str, through: Sequence[str] = ()) -> None:
+        """Start the server of a folder of models; `through` is a command that executes the command that follows it."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # `kill` closes it.
         self._written = ""
         command = ["serve", str(models), "--device", device, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
         self.process = warm.Popen(
-            [sys.executable, "-m", "nnrt_client", *command, *arguments],
+            [*through, sys.executable, "-m", "nnrt_client", *command, *arguments],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,

@@ -1,18 +1,25 @@
 """Requests over HTTP that are wrong, too large or too slow, and clients that go away."""
 
 import json
+import os
 import re
+import signal
+import socket
 import zlib
+from contextlib import ExitStack
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import StartDaemon
+from daemon_process import DaemonProcess
 from metrics.scraping import LISTEN, scraped, value
 from waiting import until
 
 from serving.conftest import StartServer
+from serving.faces import face_of
 from serving.raw_http import Answer, answered, call, connected
 from serving.served import ServerProcess
 
@@ -231,6 +238,10 @@ def test_limits_of_bytes(start_server: StartServer, models: Path) -> None:
         assert "hold 9000 bytes" in answer.error
         first.sendall(b"[")
         assert answered(first).status == 400
+    with connected(server.http) as leaving:
+        leaving.sendall(head % 9000 + b"[")
+        until(lambda: call(server.http, "POST", INFER, b" " * 4000).status == 429)
+    until(lambda: call(server.http, "POST", INFER, b" " * 4000).status == 400)
     bomb = zlib.compress(bytes(1 << 20))
     assert call(server.http, "POST", INFER, bomb, {"Content-Encoding": "deflate"}).status == 413
     with connected(server.http) as chunked:
@@ -241,6 +252,7 @@ def test_limits_of_bytes(start_server: StartServer, models: Path) -> None:
     assert call(server.http, "POST", INFER, changed()).status == 200
 
 
+@pytest.mark.slow
 def test_slow_clients(start_server: StartServer, models: Path) -> None:
     """One that sends no head is hung up on, one that sends no body is told so, and one that reads nothing is left."""
     server = start_server(models, "--read-s", "0.3")
@@ -262,6 +274,40 @@ def test_slow_clients(start_server: StartServer, models: Path) -> None:
         unread.sendall(request.encode() + body)
         until(lambda: b" 01 " not in _states(unread))
     assert call(server.http, "POST", INFER, changed()).status == 200
+
+
+@pytest.mark.slow
+def test_more_connections_than_the_server_takes(shared_daemon: DaemonProcess, models: Path) -> None:
+    """They are closed at once, and gRPC still has descriptors."""
+    most = 75
+    through = ("prlimit", f"--nofile={2 * most}:{2 * most}")
+    server = ServerProcess(models, shared_daemon.address, through=through)
+    try:
+        with ExitStack() as stack:
+            for _ in range(most):
+                stack.enter_context(connected(server.http))
+            for _ in range(most):
+                assert _is_closed(stack.enter_context(connected(server.http)))
+            with face_of("grpc", server) as face:
+                assert face.client.infer("next", [face.input("x", np.zeros(1, np.float32))])
+        until(lambda: not _is_refused(server.http))
+        assert "Traceback" not in server.log()
+    finally:
+        server.kill()
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def _is_refused(address: str) -> bool:
+    try:
+        return call(address, "GET", "/v2").status != 200
+    except (ConnectionError, HTTPException):
+        return True
 
 
 def _states(connection: Any) -> bytes:
@@ -326,3 +372,31 @@ def test_a_client_that_goes_away_cancels_its_run(
     answer = call(server.http, "POST", INFER, {**changed(), "parameters": {"timeout": 1000}})
     assert answer.status == 504
     assert answer.error
+
+
+def test_a_server_that_stops_ends_its_requests(
+    start_daemon: StartDaemon, start_server: StartServer, models: Path, tmp_path: Path
+) -> None:
+    """It takes no more, and idle connections don't hold it up."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    daemon = start_daemon("--backend", "gated", "--option", f"gate={gate}")
+    server = start_server(models, device=daemon.address)
+    body = json.dumps(changed()).encode()
+    with connected(server.http) as connection, connected(server.http):
+        connection.sendall(f"POST {INFER} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        until(lambda: "run started" in daemon.log())
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: not _listens(server.http))
+        gate.write_bytes(b"")
+        assert answered(connection).json["outputs"][0]["data"] == [1, 2]
+        assert connection.recv(1) == b""
+    assert server.stop() == 0
+
+
+def _listens(address: str) -> bool:
+    try:
+        with connected(address):
+            return True
+    except ConnectionRefusedError:
+        return False

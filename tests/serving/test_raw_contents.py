@@ -4,7 +4,9 @@ import random
 
 import pytest
 
+from nnrt_client.serving.errors import TooLarge
 from nnrt_client.serving.grpc.raw_contents import split
+from nnrt_client.serving.requests import MOST_TEXT_BYTES
 from nnrt_client.serving.wire import open_inference_pb2 as pb
 from nnrt_hdi.errors import InvalidParameter
 
@@ -44,3 +46,16 @@ def test_bytes_that_are_no_message_are_refused_or_left_to_protobuf() -> None:
             split(rng.randbytes(1 << 16))
         except InvalidParameter as error:
             assert "no ModelInferRequest" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x2a\x00" * (1 << 20), "more than 16384 fields"),
+        (b"\x78\x00" * (1 << 20), "more than 16384 fields"),
+        (pb.ModelInferRequest(id="7" * (MOST_TEXT_BYTES + 1)).SerializeToString(), "besides raw contents"),
+    ],
+)
+def test_a_message_that_would_take_much_more_memory_than_it_has_bytes_is_refused(data: bytes, said: str) -> None:
+    with pytest.raises(TooLarge, match=said):
+        split(data)

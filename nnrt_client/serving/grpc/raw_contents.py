@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 
+from nnrt_client.serving.errors import TooLarge
+from nnrt_client.serving.requests import MOST_TEXT_BYTES
 from nnrt_client.serving.wire import open_inference_pb2 as pb
 from nnrt_hdi.errors import InvalidParameter
 
 # Below, protobuf's copies take less time than looking for the contents.
 _LEAST_BYTES = 1 << 16
+# Most fields: each takes much more time and memory than the bytes that it has.
+_MOST_FIELDS = 1 << 14
 _FIELD = pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
 # Wire types of protobuf's encoding: a number, 8 bytes, a length with so many bytes, 4 bytes.
 _NUMBER, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
@@ -21,15 +25,23 @@ def split(data: bytes) -> tuple[bytes, list[memoryview]]:
 
     Raises:
         InvalidParameter: It is no message.
+        TooLarge: It has too many fields, or too many bytes besides raw contents.
     """
     if len(data) < _LEAST_BYTES:
         return data, []
     view, rest, contents = memoryview(data), list[memoryview](), list[memoryview]()
-    for field, begin, payload, end in _fields(data):
+    for count, (field, begin, payload, end) in enumerate(_fields(data)):
+        if count == _MOST_FIELDS:
+            raise TooLarge(f"the request has more than {_MOST_FIELDS} fields")
         if field == _FIELD:
             contents.append(view[payload:end])
         else:
             rest.append(view[begin:end])
+    size = sum(map(len, rest))
+    if size > MOST_TEXT_BYTES:
+        raise TooLarge(
+            f"it has {size} bytes besides raw contents; use at most {MOST_TEXT_BYTES}, and these for tensors"
+        )
     return b"".join(rest), contents
 
 

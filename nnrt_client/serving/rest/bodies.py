@@ -18,7 +18,7 @@ from nnrt_hdi.errors import InvalidParameter
 _PIECE_BYTES = 1 << 20
 # Bytes in each second that a client must send, after its first `read_s` seconds.
 _LEAST_RATE = 64 << 10
-# Smaller bodies are not worth compressing, and larger ones are compressed beside the loop.
+# Smaller bodies are not worth compressing, and larger ones are compressed beside the loop, and not copied.
 _LEAST_BYTES, _QUICK_BYTES = 1 << 10, 1 << 18
 # The quickest: tensors gain little from more.
 _LEVEL = 1
@@ -99,13 +99,15 @@ async def _inflated(parts: AsyncIterator[bytes], encoding: str, held: Held) -> B
 
 
 class BodyOfParts(Response):
-    """Response whose body has several parts, which are not put together."""
+    """Response whose body has several parts, which are put together only if they are small."""
 
     def __init__(self, parts: Sequence[Buffer], headers: dict[str, str], media_type: str) -> None:
         """Create it from the parts of the body."""
-        self.parts = [memoryview(part).cast("B") for part in parts]
+        views = [memoryview(part).cast("B") for part in parts]
+        size = sum(len(view) for view in views)
+        self.parts = views if size > _QUICK_BYTES else [memoryview(b"".join(views))]
         super().__init__(None, headers=headers, media_type=media_type)
-        self.headers["content-length"] = str(sum(len(part) for part in self.parts))
+        self.headers["content-length"] = str(size)
 
     async def compress(self, accepted: str) -> None:
         """Compress the body if that is worth it and a client that sent `accepted` takes it."""
@@ -124,9 +126,10 @@ class BodyOfParts(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        left = len(self.parts)
         for part in self.parts:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+            left -= 1
+            await send({"type": "http.response.body", "body": part, "more_body": left > 0})
 
 
 def _compressed(parts: Sequence[memoryview], encoding: str) -> memoryview:

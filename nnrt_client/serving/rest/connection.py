@@ -20,18 +20,24 @@ class Connection(H11Protocol):
     `read_body` bounds the time of a body.
     """
 
-    def __init__(self, *arguments: Any, read_s: float, **options: Any) -> None:
-        """Create it. The others are uvicorn's arguments."""
+    def __init__(self, *arguments: Any, read_s: float, most: int, **options: Any) -> None:
+        """Create it. Beyond `most` connections it is closed at once. The others are uvicorn's arguments."""
         super().__init__(*arguments, **options)
         self._read_s = read_s
+        self._most = most
         self._watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to look after the client."""
         super().connection_made(transport)
+        # asyncio does so only for sockets of its own: a response is written in several pieces.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if (connection := transport.get_extra_info("ssl_object")) is not None:
             self.app_state = {**self.app_state, "certificate": _common_name(connection.getpeercert())}
-        self._look(None)
+        if len(self.connections) > self._most:
+            self.transport.abort()
+        else:
+            self._look(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Look after the client no more."""

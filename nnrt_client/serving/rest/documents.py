@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from nnrt_client.serving.errors import TooLarge
-from nnrt_client.serving.requests import Parameter
+from nnrt_client.serving.requests import MOST_TEXT_BYTES, Parameter
 from nnrt_hdi.errors import InvalidParameter
 
-# Parsing holds up all other requests, and takes much more memory than the text has.
-_MOST_BYTES = 64 << 20
 _NAMES = {str: "a string", list: "a list", dict: "an object"}
 
 ValueT = TypeVar("ValueT", str, list[Any], dict[str, Any])
@@ -22,8 +20,8 @@ def parse(data: "bytes | bytearray | memoryview") -> dict[str, Any]:
         TooLarge: The document has too many bytes.
         InvalidParameter: It is no JSON, or no object.
     """
-    if len(data) > _MOST_BYTES:
-        raise TooLarge(f"its JSON has {len(data)} bytes; use at most {_MOST_BYTES}, and binary data for tensors")
+    if len(data) > MOST_TEXT_BYTES:
+        raise TooLarge(f"its JSON has {len(data)} bytes; use at most {MOST_TEXT_BYTES}, and binary data for tensors")
     if not data:
         return {}
     try:

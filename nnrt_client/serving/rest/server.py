@@ -14,6 +14,7 @@ from nnrt_client.serving.rest.connection import Connection
 from nnrt_hdi.access.certificates import Certificates
 from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.host_limits import raise_descriptor_limit
 from nnrt_hdi.ports import port_number
 
 _BACKLOG = 2048
@@ -45,9 +46,11 @@ class RestServer:
         host, self._socket = _listening(address, f"{place} {address!r}")
         # Address that clients use.
         self.address = f"{'http' if tls is None else 'https'}://{host}:{self._socket.getsockname()[1]}"
+        # Half of the descriptors are for other things, so that connections over HTTP can't take them all.
+        connect = partial(Connection, read_s=read_s, most=raise_descriptor_limit() // 2)
         config = uvicorn.Config(
             application,
-            http=partial(Connection, read_s=read_s),  # type: ignore[arg-type]
+            http=connect,  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             interface="asgi3",
