@@ -55,10 +55,9 @@ class Inference:
 
     async def _run(self, version: ServedVersion, request: InferRequest) -> NamedOutputs:
         inputs = version.bind(request.inputs)
-        wanted = [output.name for output in request.outputs] or None
-        for name in wanted or ():
-            version.require_output(name)
-        return await version.session.run_async(inputs, outputs=wanted, timeout_ms=_timeout_ms(version, request))
+        wanted = [output.name for output in request.outputs]
+        version.require_outputs(wanted)
+        return await version.session.run_async(inputs, outputs=wanted or None, timeout_ms=_timeout_ms(version, request))
 
 
 def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:

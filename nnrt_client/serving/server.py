@@ -90,9 +90,9 @@ class Server:
             state = ServerState(repository, Inference(repository.route), memory, intake)
             faces = self._faces(state)
             stack.push_async_callback(repository.close)
+            stack.push_async_callback(_stop, faces, settings.drain_s)
             for face in faces:
                 await face.start()
-                stack.push_async_callback(face.stop, settings.drain_s)
             starting = asyncio.create_task(repository.start(on_progress))
             stopping = asyncio.create_task(self._stopping.wait())
             for task in (starting, stopping):
@@ -126,6 +126,11 @@ class Server:
         if settings.grpc != NOWHERE:
             faces.append(GrpcServer(state, settings.grpc, settings.request_bytes))
         return faces
+
+
+async def _stop(faces: "Sequence[GrpcServer | RestServer]", drain_s: float) -> None:
+    """Stop all at once, so that clients of one don't get new requests through while another ends those under way."""
+    await asyncio.gather(*(face.stop(drain_s) for face in faces))
 
 
 def _rest(state: ServerState, settings: ServerSettings) -> "RestServer":

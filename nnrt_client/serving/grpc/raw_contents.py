@@ -39,7 +39,9 @@ def split(data: bytes) -> tuple[bytes, list[memoryview]]:
             rest.append(view[begin:end])
     size = sum(map(len, rest))
     if size > MOST_TEXT_BYTES:
-        raise TooLarge(f"it has {size} bytes besides raw contents; use at most {MOST_TEXT_BYTES}, and these for tensors")
+        raise TooLarge(
+            f"it has {size} bytes besides raw contents; use at most {MOST_TEXT_BYTES}, and these for tensors"
+        )
     return b"".join(rest), contents
 
 

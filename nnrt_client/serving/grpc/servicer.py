@@ -10,7 +10,7 @@ import grpc
 
 from nnrt_client.serving import descriptions
 from nnrt_client.serving.errors import RETRY_AFTER_S
-from nnrt_client.serving.grpc.messages import bytes_of, request_of
+from nnrt_client.serving.grpc.messages import bytes_of, field_head, request_of
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.wire import open_inference_pb2 as pb
 from nnrt_hdi.errors import NnrtError, OutOfMemory, UnavailableDevice, Unsupported
@@ -18,6 +18,10 @@ from nnrt_hdi.errors import NnrtError, OutOfMemory, UnavailableDevice, Unsupport
 # Requests of a stream that are computed at a time.
 _STREAM_REQUESTS = 16
 _PUSHBACK = ("grpc-retry-pushback-ms", str(RETRY_AFTER_S * 1000))
+# Most bytes of an error's message: it is a header of HTTP/2, and clients refuse long ones.
+_MOST_MESSAGE_BYTES = 2000
+# Field of a response of a stream that has a ModelInferResponse.
+_RESPONSE = pb.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
 Method = Callable[[Any, Any, Any], Awaitable[Any]]
 
@@ -32,7 +36,8 @@ def _told(method: Method) -> Method:
         except NnrtError as error:
             if isinstance(error, OutOfMemory | UnavailableDevice):
                 context.set_trailing_metadata((_PUSHBACK,))
-            await context.abort(grpc.StatusCode[error.grpc_status], str(error))
+            message = str(error).encode(errors="replace")[:_MOST_MESSAGE_BYTES].decode(errors="ignore")
+            await context.abort(grpc.StatusCode[error.grpc_status], message)
 
     return call
 
@@ -42,6 +47,13 @@ class Servicer:
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
+        # Tasks that read the requests of streams.
+        self._readers: set[asyncio.Task[None]] = set()
+
+    def end_streams(self) -> None:
+        """Read no more requests of streams, which end when those that were read are answered."""
+        for reader in self._readers:
+            reader.cancel()
 
     @_told
     async def ServerLive(self, request: Any, context: Any) -> Any:
@@ -131,18 +143,25 @@ class Servicer:
 
     async def ModelStreamInfer(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Compute the requests of a stream, several at a time, and answer in their order."""
-        tasks: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(_STREAM_REQUESTS)
+        free = asyncio.Semaphore(_STREAM_REQUESTS)
+        tasks: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
 
         async def read() -> None:
-            async for request in requests:
-                await tasks.put(asyncio.create_task(self._streamed(request)))
-            await tasks.put(None)
+            try:
+                async for request in requests:
+                    await free.acquire()
+                    tasks.put_nowait(asyncio.create_task(self._streamed(request)))
+            finally:
+                tasks.put_nowait(None)
 
         reader = asyncio.create_task(read())
+        self._readers.add(reader)
         try:
             while (task := await tasks.get()) is not None:
                 yield await task
+                free.release()
         finally:
+            self._readers.discard(reader)
             reader.cancel()
             while not tasks.empty():
                 if (left := tasks.get_nowait()) is not None:
@@ -155,9 +174,7 @@ class Servicer:
             response = await self._infer(request, None)
         except NnrtError as error:
             return pb.ModelStreamInferResponse(error_message=str(error)).SerializeToString()
-        return pb.ModelStreamInferResponse(
-            infer_response=pb.ModelInferResponse.FromString(response)
-        ).SerializeToString()
+        return b"".join((field_head(_RESPONSE, len(response)), response))
 
     async def _infer(self, request: bytes, timeout_s: float | None) -> bytes:
         state = self._state
