@@ -17,6 +17,8 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError, TimedOut
 
 # Parameters of a request that the server reads; a response repeats the others.
 _READ = ("priority", "timeout", "binary_data_output", "headers")
+# Elements of an output that are sorted, or written to shared memory, beside the loop.
+_MANY = 1 << 16
 
 
 class Inference:
@@ -42,7 +44,7 @@ class Inference:
         try:
             with version.request():
                 named = await self._run(version, request)
-                outputs = _outputs(version, request, named)
+                outputs = await _outputs(version, request, named)
         except asyncio.CancelledError:
             statistics.cancelled += 1
             raise
@@ -75,10 +77,17 @@ def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:
     return max(1, math.ceil(limit_s * 1e3))
 
 
-def _outputs(version: ServedVersion, request: InferRequest, named: Mapping[str, Any]) -> list[MadeOutput]:
+async def _outputs(version: ServedVersion, request: InferRequest, named: Mapping[str, Any]) -> list[MadeOutput]:
     wanted = request.outputs or [WantedOutput(info.name, is_binary=request.is_binary) for info in version.outputs]
     datatypes = {info.name: info.datatype for info in version.outputs}
-    return [_output(version, one, datatypes[one.name], named[one.name]) for one in wanted]
+
+    def make() -> list[MadeOutput]:
+        return [_output(version, one, datatypes[one.name], named[one.name]) for one in wanted]
+
+    takes_long = any(
+        (one.classes or one.region) and getattr(named[one.name], "size", 0) > _MANY for one in request.outputs
+    )
+    return await asyncio.to_thread(make) if takes_long else make()
 
 
 def _output(version: ServedVersion, wanted: WantedOutput, datatype: str, value: Any) -> MadeOutput:

@@ -188,6 +188,18 @@ def test_outputs_that_json_cannot_tell(infer: Any) -> None:
     assert "it has 4194305 elements; ask for binary data" in infer(*with_bytes(given, bytes(4 * count))).error
 
 
+def test_classes_of_a_large_output(infer: Any) -> None:
+    rows = 110_000
+    x = {"name": "x", "datatype": "FP32", "shape": [rows, 10], "parameters": {"binary_data_size": 40 * rows}}
+    for classes, is_right in ((1, True), (10, False)):
+        wanted = {"name": "y", "parameters": {"classification": classes}}
+        answer = infer(*with_bytes({"inputs": [x], "outputs": [wanted]}, bytes(40 * rows)), model="scores")
+        if is_right:
+            assert set(answer.json["outputs"][0]["data"]) == {"0.100000:0"}
+        else:
+            assert "use at most 1048576" in answer.error
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -340,6 +352,17 @@ def test_heads_that_are_wrong(shared_server: ServerProcess, head: bytes) -> None
         answer = answered(connection)
         assert answer.status in (400, 413)
         assert answer.error
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_request_with_two_lengths(shared_server: ServerProcess, method: str) -> None:
+    """A proxy in front may believe in the other, so nothing that follows is taken for a request."""
+    head = f"{method} /v2 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with connected(shared_server.http) as connection:
+        connection.sendall(head.encode() + b"GET /v2 HTTP/1.1\r\nHost: h\r\n\r\n")
+        told = connection.makefile("rb").read()
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert told.count(b"HTTP/1.1") == 1
 
 
 def test_pipelined_requests(shared_server: ServerProcess) -> None:
