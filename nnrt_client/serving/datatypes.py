@@ -36,6 +36,8 @@ _NAMES = {
 DTYPES: dict[str, np.dtype[Any]] = {name: NUMPY_DTYPES[DataType[known]] for known, name in _NAMES.items()}
 DATATYPES = (*DTYPES, BYTES)
 _MOST_DIMS, _MOST_ELEMENTS = 32, 1 << 48
+# Each string is an object of Python, and takes much more time and memory than its bytes.
+_MOST_STRINGS = 1 << 20
 _LENGTH = struct.Struct("<I")
 
 
@@ -44,16 +46,17 @@ def datatype_of(data_type: IntEnum) -> str:
     return _NAMES[data_type.name]
 
 
-def element_count(shape: Sequence[int], place: str) -> int:
+def element_count(datatype: str, shape: Sequence[int], place: str) -> int:
     """Return the number of elements of a shape. Raises InvalidParameter for negative dimensions, and for too many."""
     if len(shape) > _MOST_DIMS:
         raise InvalidParameter(f"there are {len(shape)} dimensions; use at most {_MOST_DIMS}", place=place)
     if any(dim < 0 for dim in shape):
         raise InvalidParameter(f"the shape is {format_shape(tuple(shape))}; dimensions are 0 or more", place=place)
     # NumPy takes no shape that would be too large without its zeros, either.
-    if math.prod(max(dim, 1) for dim in shape) >= _MOST_ELEMENTS:
+    most = _MOST_STRINGS if datatype == BYTES else _MOST_ELEMENTS
+    if math.prod(max(dim, 1) for dim in shape) > most:
         raise InvalidParameter(
-            f"the shape is {format_shape(tuple(shape))}; use at most {_MOST_ELEMENTS} elements", place=place
+            f"the shape is {format_shape(tuple(shape))}; use at most {most} elements of {datatype}", place=place
         )
     return math.prod(shape)
 
@@ -64,7 +67,7 @@ def from_bytes(datatype: str, shape: Shape, data: Buffer, place: str) -> Array:
     Raises:
         InvalidParameter: The data type is unknown, or there are too many or too few bytes.
     """
-    count, view = element_count(shape, place), memoryview(data)
+    count, view = element_count(datatype, shape, place), memoryview(data)
     if datatype == BYTES:
         return strings(view, count, place).reshape(shape)
     dtype = require_dtype(datatype, place)

@@ -18,6 +18,8 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError, TimedOut
 
 # Parameters of a request that the server reads; a response repeats the others.
 _READ = ("priority", "timeout", "binary_data_output", "headers")
+# Elements of an output that are sorted, or written to shared memory, beside the loop.
+_MANY = 1 << 16
 
 
 class Inference:
@@ -51,7 +53,7 @@ class Inference:
         try:
             with version.request():
                 named = await self._run(version, request, call)
-                outputs = _outputs(version, request, named)
+                outputs = await _outputs(version, request, named)
         except asyncio.CancelledError:
             statistics.cancelled += 1
             raise
@@ -64,13 +66,12 @@ class Inference:
 
     async def _run(self, version: ServedVersion, request: InferRequest, call: Call) -> NamedOutputs:
         inputs = version.bind(request.inputs)
-        wanted = [output.name for output in request.outputs] or None
-        for name in wanted or ():
-            version.require_output(name)
+        wanted = [output.name for output in request.outputs]
+        version.require_outputs(wanted)
         caller = call.identity if self._passes_identities else None
         return await version.session.run_async(
             inputs,
-            outputs=wanted,
+            outputs=wanted or None,
             timeout_ms=_timeout_ms(version, request),
             on_behalf_of=caller.name if caller is not None and caller.is_named else None,
         )
@@ -91,10 +92,17 @@ def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:
     return max(1, math.ceil(limit_s * 1e3))
 
 
-def _outputs(version: ServedVersion, request: InferRequest, named: Mapping[str, Any]) -> list[MadeOutput]:
+async def _outputs(version: ServedVersion, request: InferRequest, named: Mapping[str, Any]) -> list[MadeOutput]:
     wanted = request.outputs or [WantedOutput(info.name, is_binary=request.is_binary) for info in version.outputs]
     datatypes = {info.name: info.datatype for info in version.outputs}
-    return [_output(version, one, datatypes[one.name], named[one.name]) for one in wanted]
+
+    def make() -> list[MadeOutput]:
+        return [_output(version, one, datatypes[one.name], named[one.name]) for one in wanted]
+
+    takes_long = any(
+        (one.classes or one.region) and getattr(named[one.name], "size", 0) > _MANY for one in request.outputs
+    )
+    return await asyncio.to_thread(make) if takes_long else make()
 
 
 def _output(version: ServedVersion, wanted: WantedOutput, datatype: str, value: Any) -> MadeOutput:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from typing_extensions import Buffer
+
 from nnrt_client.serving.intake import Held
 from nnrt_client.serving.requests import MadeOutput, Parameter, WantedOutput
 from nnrt_client.serving.shared_memory import Region, SharedMemory
@@ -45,7 +47,7 @@ def wanted_output(
     )
 
 
-def read_shared(parameters: Mapping[str, Parameter], memory: SharedMemory, held: Held, place: str) -> bytes | None:
+def read_shared(parameters: Mapping[str, Parameter], memory: SharedMemory, held: Held, place: str) -> Buffer | None:
     """Return the bytes of an input in shared memory, None if it lies elsewhere.
 
     Raises:

@@ -129,9 +129,10 @@ class Server:
             )
             faces = self._faces(state, pool)
             stack.push_async_callback(repository.close)
-            for one in (*faces, *self._metrics(state, pool)):
+            servers = (*faces, *self._metrics(state, pool))
+            stack.push_async_callback(_stop, servers, settings.drain_s)
+            for one in servers:
                 await one.start()
-                stack.push_async_callback(one.stop, settings.drain_s)
             starting = asyncio.create_task(repository.start(on_progress))
             stopping = asyncio.create_task(self._stopping.wait())
             for task in (starting, stopping):
@@ -206,6 +207,11 @@ class Server:
         server = RestServer(application, settings.metrics, "--metrics", settings.read_s, self._tls)
         _log.info("metrics are at %s/metrics", server.address)
         return (server,)
+
+
+async def _stop(faces: "Sequence[GrpcServer | RestServer]", drain_s: float) -> None:
+    """Stop all at once, so that clients of one don't get new requests through while another ends those under way."""
+    await asyncio.gather(*(face.stop(drain_s) for face in faces))
 
 
 def _request_spans() -> "RequestSpans":

@@ -16,6 +16,7 @@ from typing_extensions import Buffer
 
 from nnrt_client.serving.errors import AlreadyRegistered
 from nnrt_hdi.errors import InvalidParameter, InvalidPath, OutOfMemory, Unsupported
+from nnrt_hdi.tensor import flat_bytes
 
 # Where Linux has what shm_open names.
 _FOLDER = Path("/dev/shm")  # noqa: S108
@@ -42,17 +43,23 @@ class SharedRegion:
         mine, others = os.fstat(self._descriptor), os.fstat(other._descriptor)
         return os.path.samestat(mine, others) and (self.offset, self.size_bytes) == (other.offset, other.size_bytes)
 
-    def read(self, offset: int, size_bytes: int) -> bytes:
+    def read(self, offset: int, size_bytes: int) -> Buffer:
         """Return bytes of the region. Raises InvalidParameter if the client has truncated it."""
-        data = os.pread(self._descriptor, size_bytes, self.offset + offset)
-        if len(data) < size_bytes:
-            raise InvalidParameter("its memory has been truncated", place=f"shared memory {self.name!r}")
+        data, at = bytearray(size_bytes), 0
+        # In several pieces, because Linux reads and writes less than 2 GiB at a time.
+        while at < size_bytes:
+            count = os.preadv(self._descriptor, [memoryview(data)[at:]], self.offset + offset + at)
+            if not count:
+                raise InvalidParameter("its memory has been truncated", place=f"shared memory {self.name!r}")
+            at += count
         return data
 
     def write(self, offset: int, data: Buffer) -> None:
         """Write bytes to the region. Raises OutOfMemory if the host has no memory for them."""
+        view, at = flat_bytes(data), 0
         try:
-            os.pwrite(self._descriptor, data, self.offset + offset)
+            while at < len(view):
+                at += os.pwrite(self._descriptor, view[at:], self.offset + offset + at)
         except OSError as error:
             raise OutOfMemory(f"it can't be written: {error.strerror}", place=f"shared memory {self.name!r}") from error
 
@@ -65,7 +72,7 @@ class Region:
     offset: int
     size_bytes: int
 
-    def read(self) -> bytes:
+    def read(self) -> Buffer:
         """Return its bytes."""
         return self.of.read(self.offset, self.size_bytes)
 

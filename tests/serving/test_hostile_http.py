@@ -97,10 +97,12 @@ def test_nested_data(infer: Any) -> None:
         ({"inputs": [X, X]}, "it is given twice"),
         ({"inputs": [X], "outputs": [{}]}, "outputs: the field 'name' is missing"),
         ({"inputs": [X], "outputs": [{"name": "z"}]}, "there is no output 'z'"),
+        ({"inputs": [X], "outputs": [{"name": "y"}] * 2}, "output 'y': it is asked for twice"),
         ({"inputs": [X], "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}, "use true or false"),
         ({"inputs": [X], "outputs": [{"name": "y", "parameters": {"classification": -1}}]}, "use a whole number"),
         ({"inputs": [X], "parameters": []}, "the field 'parameters' is list; use an object"),
         ({"inputs": [X], "parameters": {"a": [1]}}, "the parameter 'a' is list or too large"),
+        (b'{"inputs":[],"parameters":{"a":1e999}}', "the parameter 'a' is float or too large"),
         ({"inputs": [X], "parameters": {"timeout": 10**400}}, "the parameter 'timeout' is int or too large"),
         ({"inputs": [X], "parameters": {"timeout": -1}}, "use microseconds"),
         ({"inputs": [X], "parameters": {"binary_data_output": "yes"}}, "use true or false"),
@@ -131,6 +133,7 @@ def test_nested_data(infer: Any) -> None:
         (changed(datatype="UINT64", data=[-1, 1]), "as UINT64 needs"),
         (changed(datatype="INT64", data=[1, 2.0]), "elements of type float; INT64 takes whole numbers"),
         (changed(datatype="BOOL", data=[0, 1]), "elements of type int; BOOL takes true and false"),
+        (changed(datatype="BYTES", shape=[1 << 21], data=[]), "use at most 1048576 elements of BYTES"),
         (changed(datatype="BYTES", data=["a", 1]), "elements of type int; BYTES takes strings"),
         (changed(datatype="BYTES", data=["a", "\ud800"]), "a string that is no Unicode text"),
         (changed(parameters={"shared_memory_region": 7}), "use the name of a region"),
@@ -180,6 +183,21 @@ def test_outputs_that_json_cannot_tell(infer: Any) -> None:
     answer = infer(*with_bytes(given, np.array([np.nan, 1], np.float32).tobytes()))
     assert answer.status == 400
     assert "which JSON can't tell; ask for binary data" in answer.error
+    count = (1 << 22) + 1
+    given = changed(shape=[count], data=..., parameters={"binary_data_size": 4 * count})
+    assert "it has 4194305 elements; ask for binary data" in infer(*with_bytes(given, bytes(4 * count))).error
+
+
+def test_classes_of_a_large_output(infer: Any) -> None:
+    rows = 110_000
+    x = {"name": "x", "datatype": "FP32", "shape": [rows, 10], "parameters": {"binary_data_size": 40 * rows}}
+    for classes, is_right in ((1, True), (10, False)):
+        wanted = {"name": "y", "parameters": {"classification": classes}}
+        answer = infer(*with_bytes({"inputs": [x], "outputs": [wanted]}, bytes(40 * rows)), model="scores")
+        if is_right:
+            assert set(answer.json["outputs"][0]["data"]) == {"0.100000:0"}
+        else:
+            assert "use at most 1048576" in answer.error
 
 
 @pytest.mark.parametrize(
@@ -336,6 +354,17 @@ def test_heads_that_are_wrong(shared_server: ServerProcess, head: bytes) -> None
         answer = answered(connection)
         assert answer.status in (400, 413)
         assert answer.error
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_request_with_two_lengths(shared_server: ServerProcess, method: str) -> None:
+    """A proxy in front may believe in the other, so nothing that follows is taken for a request."""
+    head = f"{method} /v2 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with connected(shared_server.http) as connection:
+        connection.sendall(head.encode() + b"GET /v2 HTTP/1.1\r\nHost: h\r\n\r\n")
+        told = connection.makefile("rb").read()
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert told.count(b"HTTP/1.1") == 1
 
 
 def test_pipelined_requests(shared_server: ServerProcess) -> None:

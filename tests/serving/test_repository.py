@@ -230,3 +230,30 @@ def test_warm_up_keeps_a_version_that_can_not_run_away(start_server: StartServer
         add_version(tmp_path, "m", 2)
         until(lambda: client.states("m") == {"1": "READY", "2": "UNAVAILABLE"}, client.index)
         assert client.ask("m") == "1"
+
+
+def test_a_folder_that_can_not_be_read_keeps_what_is_served(start_server: StartServer, tmp_path: Path) -> None:
+    """It harms no other model either."""
+    add_version(tmp_path / ".store", "m", 1)
+    add_version(tmp_path, "other", 1)
+    _link(tmp_path / "m", ".store/m")
+    _link(tmp_path / "long", "a" * 300)
+    server = start_server(tmp_path, *SOON)
+    with Client(server) as client:
+        assert "can't be read: File name too long" in client.index()["long", ""][1]
+        _link(tmp_path / "m", "/")
+        until(lambda: "leads out of the repository" in client.index().get(("m", ""), ("", ""))[1], client.index)
+        add_version(tmp_path, "other", 2)
+        until(lambda: client.states("other") == {"2": "READY"}, client.index)
+        assert client.ask("m") == "1"
+        _link(tmp_path / "m", ".store/m")
+        until(lambda: client.states("m") == {"1": "READY"}, client.index)
+        add_version(tmp_path / ".store", "m", 2)
+        until(lambda: client.states("m") == {"2": "READY"}, client.index)
+
+
+def _link(path: Path, target: str) -> None:
+    """Make a link, in place of another in one step."""
+    made = path.with_name(".link")
+    made.symlink_to(target)
+    made.replace(path)

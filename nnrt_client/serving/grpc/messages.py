@@ -31,8 +31,7 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     BYTES: "bytes_contents",
 }
-# Tag of the field raw_output_contents: its number, and that a length follows.
-_RAW_TAG = bytes([pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER << 3 | 2])
+_RAW = pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 
 
 def request_of(data: bytes, memory: SharedMemory, held: Held, timeout_s: float | None) -> InferRequest:
@@ -79,8 +78,21 @@ def bytes_of(response: InferResponse) -> bytes:
                 _set_parameter(told.parameters[name], parameter)
         else:
             data = to_bytes(output.array)
-            raw += (_RAW_TAG, _varint(memoryview(data).nbytes), data)
+            raw += (field_head(_RAW, memoryview(data).nbytes), data)
     return b"".join((head.SerializeToString(), *raw))
+
+
+def field_head(field: int, size_bytes: int) -> bytes:
+    """Return what is in front of a field with so many bytes, of a number below 16: its tag and its length.
+
+    Protobuf writes a length with 7 bits in each byte, least first.
+    """
+    head = bytearray([field << 3 | 2])
+    while size_bytes > 0x7F:
+        head.append(size_bytes & 0x7F | 0x80)
+        size_bytes >>= 7
+    head.append(size_bytes)
+    return bytes(head)
 
 
 def _inputs(
@@ -110,7 +122,7 @@ def _inputs(
 
 
 def _typed(tensor: Any, shape: Sequence[int], place: str) -> Array:
-    count, field = element_count(shape, place), _CONTENTS.get(tensor.datatype)
+    count, field = element_count(tensor.datatype, shape, place), _CONTENTS.get(tensor.datatype)
     if field is None:
         require_dtype(tensor.datatype, place)
         raise InvalidParameter(f"{tensor.datatype} travels as raw contents only", place=place)
@@ -153,13 +165,3 @@ def _set_parameter(told: Any, value: Parameter) -> None:
             told.double_param = value
         case str():
             told.string_param = value
-
-
-def _varint(number: int) -> bytes:
-    """Return a number as protobuf writes it: 7 bits in each byte, least first."""
-    data = bytearray()
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)

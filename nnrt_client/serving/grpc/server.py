@@ -1,5 +1,6 @@
 """gRPC server of the protocol."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ Call = Callable[[Any, Any], Awaitable[Any]]
 
 # Calls at a time. gRPC refuses more with RESOURCE_EXHAUSTED.
 _MOST_CALLS = 4096
+# Bytes of a request, but for those of an inference, whose bytes are counted.
+_MOST_BYTES = 1 << 20
 # Calls that get and return bytes.
 _RAW = ("ModelInfer", "ModelStreamInfer")
 
@@ -34,6 +37,9 @@ def _decoded(method: Call, kind: Any) -> Call:
     """Return the method of a call that gets messages of a kind, for bytes."""
 
     async def call(request: bytes, context: Any) -> Any:
+        if len(request) > _MOST_BYTES:
+            told = f"the request has {len(request)} bytes; use at most {_MOST_BYTES}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
         try:
             message = kind.FromString(request)
         except DecodeError as error:
@@ -68,6 +74,31 @@ def _credentials(tls: WatchedFiles[Certificates]) -> Any:
     return grpc.dynamic_ssl_server_credentials(configuration(), configuration, tls.content().client_ca is not None)
 
 
+class _Health(health.HealthServicer):  # type: ignore[misc]  # It has no types.
+    """Health of a server, for clients that ask or watch. At its end they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watches: set[asyncio.Task[None]] = set()
+
+    async def Watch(self, request: Any, context: Any) -> None:
+        """Tell the health now, and whenever it changes."""
+        watch = asyncio.create_task(super().Watch(request, context))
+        self._watches.add(watch)
+        try:
+            await watch
+        except asyncio.CancelledError:
+            if watch in self._watches:  # The client has gone away.
+                raise
+        finally:
+            self._watches.discard(watch)
+
+    def end_watches(self) -> None:
+        """Let go those who watch."""
+        while self._watches:
+            self._watches.pop().cancel()
+
+
 class GrpcServer:
     """gRPC server at an address."""
 
@@ -81,8 +112,9 @@ class GrpcServer:
             ("grpc.so_reuseport", 0),
         ]
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_CALLS)
-        self._server.add_generic_rpc_handlers((_handlers(Servicer(state)),))
-        self._health = health.HealthServicer()
+        self._servicer = Servicer(state)
+        self._server.add_generic_rpc_handlers((_handlers(self._servicer),))
+        self._health = _Health()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         offer_reflection(self._server)
         host = address.rpartition(":")[0]
@@ -105,4 +137,8 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and wait at most `grace_s` for those under way."""
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace_s)
+        stopping = asyncio.create_task(self._server.stop(grace_s))
+        await asyncio.sleep(0)  # From here on nothing is begun.
+        self._health.end_watches()
+        self._servicer.end_streams()
+        await stopping

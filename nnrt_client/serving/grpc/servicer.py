@@ -11,7 +11,7 @@ import grpc
 from nnrt_client.serving import descriptions
 from nnrt_client.serving.call import Call
 from nnrt_client.serving.errors import RETRY_AFTER_S, Denied, UnknownCaller, grpc_status
-from nnrt_client.serving.grpc.messages import bytes_of, request_of
+from nnrt_client.serving.grpc.messages import bytes_of, field_head, request_of
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.wire import open_inference_pb2 as pb
 from nnrt_hdi.access.callers import host_of
@@ -20,6 +20,10 @@ from nnrt_hdi.errors import NnrtError, OutOfMemory, UnavailableDevice, Unsupport
 # Requests of a stream that are computed at a time.
 _STREAM_REQUESTS = 16
 _PUSHBACK = ("grpc-retry-pushback-ms", str(RETRY_AFTER_S * 1000))
+# Most bytes of an error's message: it is a header of HTTP/2, and clients refuse long ones.
+_MOST_MESSAGE_BYTES = 2000
+# Field of a response of a stream that has a ModelInferResponse.
+_RESPONSE = pb.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
 Method = Callable[[Any, Any, Any], Awaitable[Any]]
 
@@ -37,7 +41,8 @@ def _made(method: Method) -> Method:
         except NnrtError as error:
             if isinstance(error, OutOfMemory | UnavailableDevice):
                 context.set_trailing_metadata((_PUSHBACK,))
-            await context.abort(grpc.StatusCode[grpc_status(error)], str(error))
+            message = str(error).encode(errors="replace")[:_MOST_MESSAGE_BYTES].decode(errors="ignore")
+            await context.abort(grpc.StatusCode[grpc_status(error)], message)
 
     return respond
 
@@ -58,6 +63,13 @@ class Servicer:
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
+        # Tasks that read the requests of streams.
+        self._readers: set[asyncio.Task[None]] = set()
+
+    def end_streams(self) -> None:
+        """Read no more requests of streams, which end when those that were read are answered."""
+        for reader in self._readers:
+            reader.cancel()
 
     @_made
     async def ServerLive(self, request: Any, call: Call) -> Any:
@@ -149,20 +161,27 @@ class Servicer:
 
     async def ModelStreamInfer(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Compute the requests of a stream, several at a time, and answer in their order."""
-        tasks: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(_STREAM_REQUESTS)
+        free = asyncio.Semaphore(_STREAM_REQUESTS)
+        tasks: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
 
         async def read() -> None:
-            async for request in requests:
-                await tasks.put(asyncio.create_task(self._streamed(request, context)))
-            await tasks.put(None)
+            try:
+                async for request in requests:
+                    await free.acquire()
+                    tasks.put_nowait(asyncio.create_task(self._streamed(request, context)))
+            finally:
+                tasks.put_nowait(None)
 
         reader = asyncio.create_task(read())
+        self._readers.add(reader)
         try:
             while (task := await tasks.get()) is not None:
                 yield await task
+                free.release()
         except (UnknownCaller, Denied) as error:
             await context.abort(grpc.StatusCode[error.grpc_status], str(error))
         finally:
+            self._readers.discard(reader)
             reader.cancel()
             while not tasks.empty():
                 if (left := tasks.get_nowait()) is not None:
@@ -178,9 +197,7 @@ class Servicer:
             raise
         except NnrtError as error:
             return pb.ModelStreamInferResponse(error_message=str(error)).SerializeToString()
-        return pb.ModelStreamInferResponse(
-            infer_response=pb.ModelInferResponse.FromString(response)
-        ).SerializeToString()
+        return b"".join((field_head(_RESPONSE, len(response)), response))
 
     async def _infer(self, request: bytes, call: Call) -> bytes:
         state = self._state

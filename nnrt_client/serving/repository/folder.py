@@ -72,7 +72,8 @@ class FoundModel:
     # Of the files that belong to the settings.
     prints: Prints
     changed_at: float
-    versions: Mapping[int, FoundVersion]
+    # None if the folder can't be read, as `error` says.
+    versions: Mapping[int, FoundVersion] | None
     error: NnrtError | None = None
 
 
@@ -110,7 +111,7 @@ class Folder:
             return self._with_versions(found, folder)
         except (NnrtError, OSError) as error:  # The latter if it vanishes meanwhile.
             told = error if isinstance(error, NnrtError) else InvalidPath(f"it can't be read: {error.strerror}")
-            return FoundModel(name, None, {}, (), 0.0, {}, told)
+            return FoundModel(name, None, {}, (), 0.0, None, told)
 
     def _settings(self, name: str, folder: Path) -> FoundModel:
         """Return the model with its settings, without versions. Files that are unchanged aren't read again."""
@@ -129,7 +130,7 @@ class Folder:
             error = wrong
         paths = (path, *settings.labels.values())
         prints, changed_at = print_files(folder, paths)
-        found = FoundModel(name, None if error else settings, labels, prints, changed_at, {}, error)
+        found = FoundModel(name, None if error else settings, labels, prints, changed_at, None, error)
         self._known[name] = paths, found
         return found
 
@@ -162,7 +163,15 @@ class Folder:
 
 
 def _folders(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+    """Return the names of the folders in a folder. What can't be looked at counts, so that it is told why."""
+    return sorted(path.name for path in folder.iterdir() if _is_folder(path))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return True
 
 
 def print_version(folder: Path) -> Prints:

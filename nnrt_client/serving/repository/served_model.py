@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from nnrt_client.serving.errors import NotReady, UnknownModel
-from nnrt_client.serving.repository.folder import FoundModel, Labels
+from nnrt_client.serving.repository.folder import FoundModel, FoundVersion, Labels
 from nnrt_client.serving.repository.loader import Loader, Source
 from nnrt_client.serving.repository.model_settings import ModelSettings
 from nnrt_client.serving.repository.policy import Canary, wanted_versions
@@ -101,8 +101,8 @@ class ServedModel:
                 version.retire()
         else:
             due_s = self._set(found, hurries)
-            if self._settings is not None:
-                due_s = min(due_s, self._follow(found, self._settings, hurries))
+            if self._settings is not None and found.versions is not None:
+                due_s = min(due_s, self._follow(found.versions, self._settings, hurries))
         self._note()
         return due_s
 
@@ -155,9 +155,9 @@ class ServedModel:
                 self._canary = Canary(found.settings.canary)
         return math.inf
 
-    def _follow(self, found: FoundModel, settings: ModelSettings, hurries: bool) -> float:
+    def _follow(self, found: Mapping[int, FoundVersion], settings: ModelSettings, hurries: bool) -> float:
         due_s = math.inf
-        sources = {number: Source.of(one, settings) for number, one in found.versions.items()}
+        sources = {number: Source.of(one, settings) for number, one in found.items()}
         failed = {
             number
             for number, source in sources.items()
@@ -165,7 +165,7 @@ class ServedModel:
         }
         wanted = wanted_versions(settings, list(sources), failed)
         for number in wanted:
-            one = found.versions[number]
+            one = found[number]
             quiet_in_s = 0.0 if hurries else self._quiet.left_s(number, one.prints, one.changed_at)
             version = self._version(number)
             due_s = min(due_s, version.follow(sources[number], settings, self._labels, quiet_in_s))

@@ -117,11 +117,16 @@ class ServedVersion:
             raise InvalidParameter(f"the inputs {missing} are missing", place=self.place)
         return bound
 
-    def require_output(self, name: str) -> None:
-        """Raise InvalidParameter unless the model has the output."""
-        if name not in self._output_names:
-            known = [info.name for info in self.outputs]
-            raise InvalidParameter(f"there is no output {name!r}; the outputs are {known}", place=self.place)
+    def require_outputs(self, names: Sequence[str]) -> None:
+        """Raise InvalidParameter unless the model has the outputs, and each is named once."""
+        seen: set[str] = set()
+        for name in names:
+            if name not in self._output_names:
+                known = [info.name for info in self.outputs]
+                raise InvalidParameter(f"there is no output {name!r}; the outputs are {known}", place=self.place)
+            if name in seen:
+                raise InvalidParameter("it is asked for twice", place=f"{self.place}: output {name!r}")
+            seen.add(name)
 
     def close(self) -> None:
         """Free the model on its devices."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,7 +17,7 @@ from starlette.routing import Route
 from nnrt_client.serving import descriptions
 from nnrt_client.serving.call import Call
 from nnrt_client.serving.errors import RETRY_AFTER_S, NotReady, http_status
-from nnrt_client.serving.rest.bodies import BodyOfParts, read_body
+from nnrt_client.serving.rest.bodies import BodyOfParts, OneLength, read_body
 from nnrt_client.serving.rest.documents import field, parse, text_of
 from nnrt_client.serving.rest.messages import parts_of, request_of
 from nnrt_client.serving.server_state import ServerState
@@ -80,7 +81,7 @@ class Application:
             ClientDisconnect: _told_nobody,
             Exception: _told_fault,
         }
-        return Starlette(routes=routes, exception_handlers=handlers)
+        return Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(OneLength)])
 
     def _route(self, path: str, name: str, endpoint: Endpoint, method: str = "GET") -> Route:
         """Return the route of a call, whose name is that in gRPC."""

@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import Buffer
 
 from nnrt_client.serving.intake import Held
@@ -22,8 +22,24 @@ _LEAST_RATE = 64 << 10
 _LEAST_BYTES, _QUICK_BYTES = 1 << 10, 1 << 18
 # The quickest: tensors gain little from more.
 _LEVEL = 1
+_TWO_LENGTHS = "the headers content-length and transfer-encoding are given; use one of them"
 # What zlib calls the formats that HTTP has.
 _FORMATS = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
+
+
+class OneLength:
+    """Refuses requests that tell the length of their body in two ways, which a proxy in front may read differently."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Take the application that gets the other requests."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        app = self._app
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            app = JSONResponse({"error": _TWO_LENGTHS}, HTTPStatus.BAD_REQUEST, {"connection": "close"})
+        await app(scope, receive, send)
 
 
 async def read_body(request: Request, held: Held, read_s: float) -> Buffer:

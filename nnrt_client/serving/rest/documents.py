@@ -1,6 +1,7 @@
 """JSON documents, and the fields of their objects."""
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -77,8 +78,9 @@ def parameters(of: Mapping[str, Any], place: str) -> dict[str, Parameter]:
     """Return the parameters of an object. Raises InvalidParameter for values that no parameter has."""
     found = field(of, "parameters", dict, place, {})
     for name, value in found.items():
-        is_number = isinstance(value, int) and -(1 << 63) <= value < 1 << 64
-        if not is_number and not isinstance(value, str | float):
+        is_whole = isinstance(value, int) and -(1 << 63) <= value < 1 << 64
+        is_finite = isinstance(value, float) and math.isfinite(value)
+        if not (is_whole or is_finite or isinstance(value, str)):
             raise InvalidParameter(
                 f"the parameter {name!r} is {type(value).__name__} or too large; use a string, a number, true or false",
                 place=place,

@@ -21,6 +21,8 @@ _KINDS: dict[str, tuple[set[type], str]] = {
 }
 # Types that JSON has no elements for.
 _BINARY_ONLY = ("FP16",)
+# Most elements of an output: making their text holds up all other requests.
+_MOST_ELEMENTS = 1 << 22
 
 
 def from_elements(datatype: str, shape: Shape, data: Any, place: str) -> Array:
@@ -32,7 +34,7 @@ def from_elements(datatype: str, shape: Shape, data: Any, place: str) -> Array:
     if datatype in _BINARY_ONLY:
         raise InvalidParameter(f"{datatype} travels as binary data only", place=place)
     dtype = np.dtype(object) if datatype == BYTES else require_dtype(datatype, place)
-    flat = _flat(data, shape, place)
+    flat = _flat(data, shape, element_count(datatype, shape, place), place)
     types, wanted = _KINDS[dtype.kind]
     if others := set(map(type, flat)) - types:
         found = ", ".join(sorted(other.__name__ for other in others))
@@ -50,6 +52,8 @@ def to_elements(array: Array, datatype: str, place: str) -> list[Any]:
     """
     if datatype in _BINARY_ONLY:
         raise InvalidParameter(f"{datatype} travels as binary data only; ask for that", place=place)
+    if array.size > _MOST_ELEMENTS:
+        raise InvalidParameter(f"it has {array.size} elements; ask for binary data above {_MOST_ELEMENTS}", place=place)
     if datatype == BYTES:
         return [_decoded(item, place) for item in array.ravel()]
     if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -60,9 +64,8 @@ def to_elements(array: Array, datatype: str, place: str) -> list[Any]:
     return elements
 
 
-def _flat(data: Any, shape: Shape, place: str) -> Sequence[Any]:
+def _flat(data: Any, shape: Shape, count: int, place: str) -> Sequence[Any]:
     """Return the elements of a list that is flat or nested as the shape says."""
-    count = element_count(shape, place)
     if not isinstance(data, list):
         raise InvalidParameter(f"its data is {type(data).__name__}; use a list", place=place)
     flat: list[Any] = data
