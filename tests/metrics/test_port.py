@@ -96,7 +96,7 @@ def test_a_port_that_is_taken_is_refused(start_daemon: StartDaemon) -> None:
 
 def test_without_the_library(start_daemon: StartDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['prometheus_client'] = None\n")
-    monkeypatch.setattr("daemon_process._PLUGINS", tmp_path / "plugins")
+    monkeypatch.setattr("daemon_process.PLUGINS", tmp_path / "plugins")
     with pytest.raises(RuntimeError, match=re.escape("pip install 'nnrt[metrics]'")):
         start_daemon(*LISTEN)
     works(start_daemon().address, Settings())
