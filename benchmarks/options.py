@@ -17,9 +17,9 @@ from opentelemetry.trace import get_tracer, set_tracer_provider
 from working_client import executor_of, identity
 
 from nnrt_client import Settings, Way, load
-from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.access.keys import CA, Authority
 from nnrt_device_service.access.tokens import issue_token
+from nnrt_hdi.access.identity import Identity, Role
 
 HOST = "127.0.0.1"
 COLUMNS = ("option", "run", "without µs", "with µs", "ratio", "quartiles")

@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from nnrt_device_service.access.audit import AuditLog
 from nnrt_device_service.access.counters import Usage
-from nnrt_device_service.access.identity import Role
-from nnrt_device_service.access.refusals import Refusals
 from nnrt_device_service.health.canary import CANARY, Canary, ObservedModel
 from nnrt_device_service.health.canary_model import first_supported
 from nnrt_device_service.health.speed import product_speed
@@ -25,10 +22,14 @@ from nnrt_device_service.scheduling.drain_gate import DrainGate
 from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.run_watch import CompileWatch, RunWatch
 from nnrt_device_service.scheduling.scheduler import Scheduler
+from nnrt_device_service.sessions.payers import RoleOf, ServedIdentities
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import DeviceOut, Settings
+from nnrt_hdi.access.audit import AuditLog
+from nnrt_hdi.access.identity import Role
+from nnrt_hdi.access.refusals import Refusals
 from nnrt_hdi.backend import (
     Backend,
     Cancellation,
@@ -187,11 +188,15 @@ class Device:
         for scheduler in (self.scheduler, self.models.compilers.scheduler):
             scheduler.suspend(reason) if why else scheduler.resume()
 
-    def open_account(self, session: Session, user: str) -> None:
-        """Make the accounts that count a session's device time for this user of its identity."""
+    def open_account(self, session: Session, user: str, role_of: RoleOf = lambda name: None) -> None:
+        """Make the accounts that count a session's device time for this user of its identity.
+
+        `role_of` says what the access file lets the identities do on whose behalf the client may run models.
+        """
         identity = str(session.identity)
         session.account = self.scheduler.account(identity, user, session.usage.runs)
         session.compilations = self.models.compilers.scheduler.account(identity, user, session.usage.compilations)
+        session.served = ServedIdentities(self.scheduler, self.sessions.counters, role_of)
 
     def counters(self, session: Session) -> DeviceCounters:
         """Return the counters of the session's identity, or of all identities if it may administer the daemon."""

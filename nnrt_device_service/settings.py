@@ -1,6 +1,5 @@
 """Settings of a daemon: their options, environment variables, defaults and meanings."""
 
-import ipaddress
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,6 +11,7 @@ from typing_extensions import Self
 from nnrt_hdi.batching import Batching
 from nnrt_hdi.enums import ReturnCode
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory, UnavailableDevice
+from nnrt_hdi.ports import is_on_this_host
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -307,17 +307,6 @@ class Settings:
                 message = f"it is {value!r} and option {name} {options[name]!r}; give one of them"
                 raise click.BadParameter(message, param_hint=_flag(name))
         return options
-
-
-def is_on_this_host(address: str) -> bool:
-    """Return whether only processes of this host can reach an address."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _NumberRange(click.FloatRange):

@@ -5,10 +5,13 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.trace import Span, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from nnrt_hdi.errors import Failure
 
@@ -16,6 +19,9 @@ _log = logging.getLogger(__name__)
 
 RUN, DEVICE_RUN, POOLED_RUN, BUILD = "nnrt.run", "nnrt.device.run", "nnrt.pool.run", "nnrt.build"
 
+_PROPAGATOR = TraceContextTextMapPropagator()
+# Length of a traceparent of version 00.
+_TRACEPARENT_LENGTH = 55
 # Shorter parts get no span: making one takes longer.
 LEAST_NS = 20_000
 # Runs that may wait for their spans.
@@ -31,6 +37,15 @@ def traceparent_of(span: Span) -> str:
     """Return the W3C Trace Context of a span."""
     context = span.get_span_context()
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def parent_of(metadata: Mapping[str, Any]) -> contexts.Context | None:
+    """Return the context of the parent span that the metadata name, or None if they name none or an invalid one."""
+    traceparent = metadata.get("traceparent")
+    if not isinstance(traceparent, str) or len(traceparent) != _TRACEPARENT_LENGTH:
+        return None
+    context = _PROPAGATOR.extract({name: metadata[name] for name in _PROPAGATOR.fields if name in metadata})
+    return context if trace.get_current_span(context).get_span_context().is_valid else None
 
 
 def add_parts(tracer: Tracer, parent: Span, began_ns: int, parts: Iterable[tuple[str, int]]) -> None:

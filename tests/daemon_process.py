@@ -10,7 +10,8 @@ from pathlib import Path
 
 import warm
 
-_PLUGINS = Path(__file__).parent / "plugins"
+# Backends and other plug-ins of tests.
+PLUGINS = Path(__file__).parent / "plugins"
 _EXIT_S = 30.0
 
 
@@ -26,7 +27,7 @@ class DaemonProcess:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={**os.environ, "PYTHONPATH": f"{_PLUGINS}:{_PLUGINS.parent}"},
+            env={**os.environ, "PYTHONPATH": f"{PLUGINS}:{PLUGINS.parent}"},
         )
         assert self.process.stdout is not None
         # The daemon writes this line when it is ready. If it dies before, the pipe ends: no timeout is needed.

@@ -15,6 +15,7 @@ from nnrt_client.cli.doctor import doctor
 from nnrt_client.cli.explain import explain
 from nnrt_client.cli.failures import Commands
 from nnrt_client.cli.inspect import inspect
+from nnrt_client.cli.models import models
 from nnrt_client.cli.printing import OneLineFormatter
 from nnrt_client.cli.run import run
 from nnrt_client.cli.serve import serve
@@ -35,5 +36,19 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
-for _command in (devices, top, doctor, inspect, explain, compile_model, run, serve, bench, compare, conformance, cache):
+for _command in (
+    devices,
+    top,
+    doctor,
+    inspect,
+    explain,
+    compile_model,
+    run,
+    serve,
+    models,
+    bench,
+    compare,
+    conformance,
+    cache,
+):
     main.add_command(_command)

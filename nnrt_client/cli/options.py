@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -264,10 +264,10 @@ batching_option = click.option(
 )
 
 
-def _remember(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
-    """Save an option's value in the context, from which `settings_with` takes it."""
+def _remember(setting: str, context: click.Context, parameter: click.Parameter, given: str | None) -> None:
+    """Save the value of a setting in the context, from which `settings_with` takes it."""
     if given is not None:
-        context.meta[f"{_SETTING}{parameter.name}"] = given
+        context.meta[f"{_SETTING}{setting}"] = given
 
 
 _IDENTITY_OPTIONS = {
@@ -279,16 +279,17 @@ _IDENTITY_OPTIONS = {
 }
 
 
-def identity_options(command: CommandT) -> CommandT:
-    """Add the TLS and token options to a command."""
+def identity_options(command: CommandT, prefix: str = "") -> CommandT:
+    """Add the TLS and token options to a command, with a prefix in their names."""
     for name, (variable, text) in reversed(_IDENTITY_OPTIONS.items()):
+        setting = name.removeprefix("--").replace("-", "_")
         command = click.option(
-            name,
+            name.replace("--", f"--{prefix}"),
             envvar=variable,
             show_envvar=True,
             metavar="HOST" if variable == TLS_SERVER_NAME_VARIABLE else "FILE",
             expose_value=False,
-            callback=_remember,
+            callback=partial(_remember, setting),
             help=text,
         )(command)
     return command

@@ -165,6 +165,27 @@ def format_bytes(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
+def escaped_text(text: str) -> Text:
+    """Return a text for a page of rich, escaped."""
+    return Text(escape_for_terminal(text))
+
+
+def rate_text(per_s: float | None, style: str = "") -> Text:
+    """Return a number per second, in a style unless it is 0; `-` for None."""
+    if per_s is None:
+        return Text("-")
+    return Text(f"{per_s:,.0f}" if per_s >= 10 or not per_s else f"{per_s:.1f}", style if per_s else "")
+
+
+def duration_text(seconds: float | None) -> Text:
+    """Return a short time in the unit that fits it; `-` for None."""
+    if seconds is None:
+        return Text("-")
+    if seconds < 1e-3:
+        return Text(f"{seconds * 1e6:.0f} µs")
+    return Text(f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s")
+
+
 def describe_tensor(tensor: TensorSpec | TensorDesc) -> dict[str, Any]:
     """Return a tensor's description as --json prints it; -1 is a dimension that varies."""
     return {

@@ -5,13 +5,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 
-from nnrt_client.cli.options import POSITIVE, Number, identity_options, settings_with
+from nnrt_client.cli.options import POSITIVE, Number, identity_options, require_addresses, settings_with
 from nnrt_client.serving.repository.repository import Control
 from nnrt_client.serving.server import Server, ServerSettings
 
@@ -52,13 +53,42 @@ _BYTES = click.IntRange(1 << 10, 2 << 40)
     show_default=True,
     help="Seconds for which files must be unchanged before they are loaded.",
 )
-@identity_options
+@click.option(
+    "--most-waiting-per-identity",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Most requests for inferences of one identity under way; 0: no limit.",
+)
+@click.option(
+    "--pass-identities/--no-pass-identities",
+    default=True,
+    show_default=True,
+    help="Tell daemons on whose behalf runs are, by the names of --access. A daemon with an access file must give the"
+    " server the role serve.",
+)
+@click.option("--metrics", default="none", show_default=True, help="Address for Prometheus, or none.")
+@click.option("--tls-cert", default="", metavar="FILE", help="PEM file of the server's certificate: TLS everywhere.")
+@click.option("--tls-key", default="", metavar="FILE", help="PEM file of its private key.")
+@click.option(
+    "--tls-client-ca",
+    default="",
+    metavar="FILE",
+    help="PEM file of the authority of clients' certificates, which must have one.",
+)
+@click.option("--access", default="", metavar="FILE", help="Identities that may call, with their roles; else all may.")
+@click.option("--insecure", is_flag=True, help="Listen beyond loopback although any client there may use the models.")
+@click.option("--audit-log", default="", metavar="FILE", help="JSON lines of refusals and of what administrators do.")
+@click.option("--access-log", default="", metavar="FILE", help="JSON line for each call; - for standard error.")
+@partial(identity_options, prefix="device-")
 def serve(devices: tuple[str, ...], **values: Any) -> None:
     """Serve the models of a folder by the Open Inference Protocol.
 
     MODELS has a folder for each model, with a folder for each version: NAME/VERSION/model.onnx. It may be a URL, such
     as s3://bucket/models, which is copied to the user's cache (needs nnrt[serving-remote]).
     """
+    for device in devices or (None,):
+        require_addresses(device)
     logging.getLogger("nnrt_client.serving").setLevel(logging.INFO)
     server = Server(ServerSettings(devices=devices, **values), settings_with())
     for number in (signal.SIGTERM, signal.SIGINT):

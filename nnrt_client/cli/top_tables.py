@@ -10,12 +10,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nnrt_client.cli.printing import format_bytes
+from nnrt_client.cli.printing import duration_text, escaped_text, format_bytes, rate_text
 from nnrt_client.cli.telemetry import format_telemetry
 from nnrt_client.cli.top_view import DRAINING, NO_SESSION, NOT_ASKED, DeviceView, UserView, View
 from nnrt_client.cli.work import Work
 from nnrt_hdi.enums import DeviceStatus
-from nnrt_hdi.text import escape_for_terminal
 
 _BAR_WIDTH = 10
 _TAKES_NO_WORK = "bold red"
@@ -94,7 +93,7 @@ def device_page(view: View) -> RenderableType:
     figures = [format_telemetry(device.telemetry) for device in view.devices]
     reported = [column for column in _MEASURED_COLUMNS if any(column.title in each for each in figures)]
     rows = [
-        (*_device_row(device), *(_text(each.get(column.title, _UNKNOWN)) for column in reported))
+        (*_device_row(device), *(escaped_text(each.get(column.title, _UNKNOWN)) for column in reported))
         for device, each in zip(view.devices, figures, strict=True)
     ]
     table = FittingTable((*_DEVICE_COLUMNS, *reported), rows)
@@ -104,16 +103,16 @@ def device_page(view: View) -> RenderableType:
 def _device_row(device: DeviceView) -> Sequence[RenderableType]:
     load = device.load
     return (
-        _text(device.name or device.address),
+        escaped_text(device.name or device.address),
         Text(device.status, _STYLES.get(device.status, _TAKES_NO_WORK)),
         *_share(device.busy_share),
-        _text(str(load.queued) if load else _UNKNOWN),
+        escaped_text(str(load.queued) if load else _UNKNOWN),
         *_rates(device.work),
-        _duration(device.work.p99_s if device.work else None),
-        _text(_of_limit(sum(load.held_bytes.values()), load.held_limit_bytes) if load else _UNKNOWN),
-        _text(str(load.sessions) if load else _UNKNOWN),
-        _text(f"{load.batches.mean_rows:.1f}" if load and load.batches.count else _UNKNOWN),
-        _text(device.address),
+        duration_text(device.work.p99_s if device.work else None),
+        escaped_text(_of_limit(sum(load.held_bytes.values()), load.held_limit_bytes) if load else _UNKNOWN),
+        escaped_text(str(load.sessions) if load else _UNKNOWN),
+        escaped_text(f"{load.batches.mean_rows:.1f}" if load and load.batches.count else _UNKNOWN),
+        escaped_text(device.address),
     )
 
 
@@ -146,15 +145,15 @@ def user_page(view: View) -> RenderableType:
 def _user_row(user: UserView) -> Sequence[RenderableType]:
     work, since_start = user.work, user.since_start
     return (
-        _text(user.identity or "(others)"),
+        escaped_text(user.identity or "(others)"),
         *_share(user.share),
         *_rates(work),
-        _text(format_bytes(work.per_s(work.counted.in_bytes))),
-        _text(format_bytes(work.per_s(work.counted.out_bytes))),
-        _text(f"{since_start.run_s:,.1f} s"),
-        _text(f"{sum(since_start.runs.values()):,}"),
-        _text(format_bytes(since_start.held_bytes)),
-        _text(str(since_start.sessions)),
+        escaped_text(format_bytes(work.per_s(work.counted.in_bytes))),
+        escaped_text(format_bytes(work.per_s(work.counted.out_bytes))),
+        escaped_text(f"{since_start.run_s:,.1f} s"),
+        escaped_text(f"{sum(since_start.runs.values()):,}"),
+        escaped_text(format_bytes(since_start.held_bytes)),
+        escaped_text(str(since_start.sessions)),
     )
 
 
@@ -169,12 +168,11 @@ def _rates(work: Work | None) -> Sequence[Text]:
     """Return runs, failures and refusals per second, and the mean time of a run."""
     if work is None:
         return [Text(_UNKNOWN)] * 4
-    failures, refusals = work.per_s(work.failures), work.per_s(work.refusals)
     return (
-        Text(_rate(work.per_s(work.runs))),
-        Text(_rate(failures), "red" if failures else ""),
-        Text(_rate(refusals), "yellow" if refusals else ""),
-        _duration(work.mean_s),
+        rate_text(work.per_s(work.runs)),
+        rate_text(work.per_s(work.failures), "red"),
+        rate_text(work.per_s(work.refusals), "yellow"),
+        duration_text(work.mean_s),
     )
 
 
@@ -183,18 +181,20 @@ def _headline(devices: Sequence[DeviceView]) -> Text:
     loads = [device.load for device in devices if device.load]
     runs_per_s = sum(device.work.per_s(device.work.runs) for device in devices if device.work)
     return Text(
-        f"{time.strftime('%H:%M:%S')}  {ready} of {len(devices)} devices take work; {_rate(runs_per_s)} runs/s,"
+        f"{time.strftime('%H:%M:%S')}  {ready} of {len(devices)} devices take work; {rate_text(runs_per_s)} runs/s,"
         f" {sum(load.running for load in loads)} running, {sum(load.queued for load in loads)} queued"
     )
 
 
 def _notes(view: View) -> Sequence[RenderableType]:
     """Return notes: names without addresses, devices that take no work, and devices that show only this user."""
-    notes = [_text(f"{name}: {why}") for name, why in view.failures.items()]
-    notes += [_text(_with_name(device.name or device.address, device.why)) for device in view.devices if device.why]
+    notes = [escaped_text(f"{name}: {why}") for name, why in view.failures.items()]
+    notes += [
+        escaped_text(_with_name(device.name or device.address, device.why)) for device in view.devices if device.why
+    ]
     own = [device.name or device.address for device in view.devices if not device.sees_all]
     if own:
-        notes.append(_text(f"only your own runs are counted: you don't administer {', '.join(own)}"))
+        notes.append(escaped_text(f"only your own runs are counted: you don't administer {', '.join(own)}"))
     return ("", *notes) if notes else ()
 
 
@@ -202,22 +202,6 @@ def _with_name(name: str, why: str) -> str:
     return why if why.startswith(name) else f"{name}: {why}"
 
 
-def _text(text: str) -> Text:
-    return Text(escape_for_terminal(text))
-
-
 def _of_limit(size_bytes: int, limit_bytes: int) -> str:
     limit = f" of {format_bytes(limit_bytes)}" if limit_bytes else ""
     return f"{format_bytes(size_bytes)}{limit}"
-
-
-def _rate(per_s: float) -> str:
-    return f"{per_s:,.0f}" if per_s >= 10 or not per_s else f"{per_s:.1f}"
-
-
-def _duration(seconds: float | None) -> Text:
-    if seconds is None:
-        return Text(_UNKNOWN)
-    if seconds < 1e-3:
-        return Text(f"{seconds * 1e6:.0f} µs")
-    return Text(f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s")

@@ -129,6 +129,7 @@ class ModelSession(Closable):
         outputs: Wanted | None = None,
         writable: bool = False,
         timeout_ms: int | None = None,
+        on_behalf_of: str | None = None,
     ) -> NamedOutputs:
         """Run the model, and wait for its outputs.
 
@@ -140,18 +141,20 @@ class ModelSession(Closable):
                 all.
             writable: Whether the arrays must be writable, for which some have to be copied; else they are read-only.
             timeout_ms: Time limit of the run; without it, that of the settings.
+            on_behalf_of: Name of the identity for which the daemon counts the run: it takes that identity's share of
+                the device, and counts in its limits and counters. Needs the role `serve`. Without it, your own.
 
         Returns:
             The outputs by name. Strings are object arrays of str, sequences are lists, maps are dicts.
 
         Raises:
             UnavailableDevice: The daemon has died.
-            OperationForbidden: The session is closed.
+            OperationForbidden: The session is closed, or the daemon allows no run on behalf of that identity.
             NnrtError: Other errors of `Executor.run_sync`.
         """
         named, targets, given = self._make_namer(outputs, writable), self._targets(outputs), self._order_inputs(inputs)
         self._require_open()
-        return named(self._executor._run(given, targets, timeout_ms, self._unwanted(outputs)))
+        return named(self._executor._run(given, targets, timeout_ms, self._unwanted(outputs), on_behalf_of))
 
     def submit(
         self,
@@ -160,11 +163,12 @@ class ModelSession(Closable):
         outputs: Wanted | None = None,
         writable: bool = False,
         timeout_ms: int | None = None,
+        on_behalf_of: str | None = None,
     ) -> "Future[NamedOutputs]":
         """Start a run, and return a future of the outputs that `run` returns or the error that it raises."""
         named, targets, given = self._make_namer(outputs, writable), self._targets(outputs), self._order_inputs(inputs)
         self._require_open()
-        return self._executor._submit(given, targets, timeout_ms, named, self._unwanted(outputs))
+        return self._executor._submit(given, targets, timeout_ms, named, self._unwanted(outputs), on_behalf_of)
 
     async def run_async(
         self,
@@ -173,6 +177,7 @@ class ModelSession(Closable):
         outputs: Wanted | None = None,
         writable: bool = False,
         timeout_ms: int | None = None,
+        on_behalf_of: str | None = None,
     ) -> NamedOutputs:
         """Run the model while asyncio's loop does other things; see `run`.
 
@@ -184,7 +189,7 @@ class ModelSession(Closable):
         """
         named, targets, given = self._make_namer(outputs, writable), self._targets(outputs), self._order_inputs(inputs)
         self._require_open()
-        return named(await self._executor._await(given, targets, timeout_ms, self._unwanted(outputs)))
+        return named(await self._executor._await(given, targets, timeout_ms, self._unwanted(outputs), on_behalf_of))
 
     def close(self) -> None:
         """End the runs in flight, and free the model, on the device, too.

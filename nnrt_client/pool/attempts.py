@@ -179,7 +179,9 @@ class Attempts:
                 self._under_way[replica] = attempt, began
             return attempt.set_on_ended(partial(self._attempt_ended, replica, began))
 
-        begin = partial(replica.dispatcher.begin, *given, run.remaining_ms or None, run.unwanted, attach)
+        begin = partial(
+            replica.dispatcher.begin, *given, run.remaining_ms or None, run.unwanted, attach, run.on_behalf_of
+        )
         try:
             if run.context is None:
                 begin()

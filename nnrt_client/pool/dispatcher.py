@@ -49,6 +49,7 @@ class PoolDispatcher(LockOwner, Dispatcher):
         outputs: Targets | None,
         timeout_ms: int | None,
         unwanted: Sequence[int] = (),
+        on_behalf_of: str | None = None,
         run: Run | None = None,
     ) -> RunResult[Any]:
         """Make the first attempt in the calling thread. Create a Run of the pool only if that attempt fails."""
@@ -57,7 +58,7 @@ class PoolDispatcher(LockOwner, Dispatcher):
         if replica is not None:
             began_ns, began = perf_counter_ns(), monotonic()
             try:
-                result = replica.dispatcher.run(inputs, outputs, timeout_ms, unwanted)
+                result = replica.dispatcher.run(inputs, outputs, timeout_ms, unwanted, on_behalf_of)
             except NnrtError as error:
                 if raised_by_handler(error):
                     raise
@@ -76,7 +77,7 @@ class PoolDispatcher(LockOwner, Dispatcher):
                 supply.offer(inputs, outputs, unwanted)
                 result._hand_on(began_ns)
                 return result
-        return super().run(inputs, outputs, timeout_ms, unwanted, run)
+        return super().run(inputs, outputs, timeout_ms, unwanted, on_behalf_of, run)
 
     def fit(self, run: Run, inputs: Inputs, outputs: Targets | None) -> None:
         """Store inputs and outputs unchecked. The dispatcher of the replica checks them."""

@@ -23,6 +23,8 @@ INLINE_BYTES = 16 << 10
 PACKET_INLINE_BYTES = 40 << 10
 # Number of descriptions that a model keeps; the oldest goes first.
 _MOST_KINDS = 64
+# Number of identities on whose behalf runs were made lately, each with descriptions of its own.
+_MOST_SERVED = 256
 # Number of descriptions in a row that may serve no second run; see Kinds.
 _MOST_IN_VAIN = 8
 
@@ -94,6 +96,7 @@ class Description:
         model_id: int,
         inputs: Sequence[Described],
         outputs: Sequence[Described],
+        on_behalf_of: str = "",
     ) -> None:
         # The owner, which learns the shapes of outputs from the runs.
         self.kinds = kinds
@@ -125,7 +128,10 @@ class Description:
         self.offsets = [at for at in layout.output_offsets if at is not None]
         self.elsewhere = [(at, one) for at, one in enumerate(outputs) if one.place != INLINE]
         self.message = prepared_model_pb2.RunDescription(
-            model_id=model_id, inputs=map(_message, inputs), outputs=map(_message, outputs)
+            model_id=model_id,
+            inputs=map(_message, inputs),
+            outputs=map(_message, outputs),
+            on_behalf_of=on_behalf_of,
         ).SerializeToString()
 
     def forget(self) -> None:
@@ -154,16 +160,29 @@ def _message(one: Described) -> prepared_model_pb2.TensorDescription:
 class Descriptions:
     """Descriptions of a model's runs, separate for the local socket and for gRPC."""
 
-    def __init__(self, session: Session) -> None:
-        self.local = Kinds(session, is_local=True)
-        self.remote = Kinds(session, is_local=False)
+    def __init__(self, session: Session, on_behalf_of: str = "") -> None:
+        """Make them for the session's own runs, or for those on behalf of an identity."""
+        self.local = Kinds(session, on_behalf_of, is_local=True)
+        self.remote = Kinds(session, on_behalf_of, is_local=False)
+        self._session = session
+        # By identity, oldest first.
+        self._served: dict[str, Descriptions] = {}
+
+    def on_behalf_of(self, identity: str) -> "Descriptions":
+        """Return the descriptions of runs on behalf of an identity. Any thread may call this."""
+        found = self._served.get(identity)
+        if found is None:
+            found = Descriptions(self._session, identity)
+            _put(self._served, identity, found, _MOST_SERVED)
+        return found
 
 
 class Kinds:
     """Descriptions of a model's runs over the local socket or over gRPC, by kind."""
 
-    def __init__(self, session: Session, *, is_local: bool) -> None:
+    def __init__(self, session: Session, on_behalf_of: str = "", *, is_local: bool) -> None:
         self._session = session
+        self._on_behalf_of = on_behalf_of
         self._is_local = is_local
         # Oldest first.
         self._known: dict[Kind, Description] = {}
@@ -195,9 +214,9 @@ class Kinds:
         is_open = any(one.is_open for one in outputs)
         is_kept = kind is not None and not is_open and all(one.place != CHUNKS for one in inputs)
         number = next(self._session.description_numbers) if is_kept else 0
-        description = Description(self, number, run.signature.model_id, inputs, outputs)
+        description = Description(self, number, run.signature.model_id, inputs, outputs, self._on_behalf_of)
         if is_kept and kind is not None:
-            _put(self._known, kind, description)
+            _put(self._known, kind, description, _MOST_KINDS)
         return description
 
     def learn(self, run: Describable, description: Description, results: Sequence[Elements]) -> None:
@@ -210,7 +229,7 @@ class Kinds:
             return
         if description.has_open_outputs:
             if self._described_in_vain >= _MOST_IN_VAIN and kind not in self._came_once:
-                _put(self._came_once, kind, None)
+                _put(self._came_once, kind, None, _MOST_KINDS)
                 return
             self._described_in_vain += 1
             self._described(run, kind, [one.shape for one in results])
@@ -218,7 +237,7 @@ class Kinds:
             one.shape != shape for one, shape in zip(results, _promised(description), strict=True) if shape is not None
         ):
             self._known.pop(kind, None)
-            _put(self._varied, kind, None)
+            _put(self._varied, kind, None, _MOST_KINDS)
 
     def _inputs(self, run: Describable) -> Iterator[Described]:
         given: Sequence[Any] = run.inputs
@@ -286,9 +305,9 @@ def _kind_of(run: Describable) -> Kind | None:
     return (kind, *run.unwanted) if run.unwanted and kind is not None else kind
 
 
-def _put(entries: dict[Any, Any], key: Any, value: Any) -> None:
+def _put(entries: dict[Any, Any], key: Any, value: Any, most: int) -> None:
     """Add an entry, and drop the oldest one if there are too many. Any thread may call this."""
-    if len(entries) >= _MOST_KINDS:
+    if len(entries) >= most:
         oldest, *_ = entries.copy()
         entries.pop(oldest, None)  # Another thread may have removed it.
     entries[key] = value

@@ -12,6 +12,7 @@ from nnrt_client.run.run import Run
 from nnrt_client.run.run_tensors import NewArray, RunTensors
 from nnrt_client.run.signature import Inputs, Signature
 from nnrt_client.tensors.run_tensor import RunTensor
+from nnrt_hdi.access.identity import require_name
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, OperationFailed, OperationForbidden
 
@@ -59,6 +60,7 @@ class Dispatcher(Closable, ABC):
         outputs: Targets | None,
         timeout_ms: int | None,
         unwanted: Sequence[int] = (),
+        on_behalf_of: str | None = None,
         run: Run | None = None,
     ) -> RunResult[Any]:
         """Send a run and wait for its outputs, as `Executor.run_sync` does.
@@ -68,6 +70,7 @@ class Dispatcher(Closable, ABC):
             outputs: As for `run_sync`.
             timeout_ms: As for `run_sync`.
             unwanted: Indexes of outputs that the daemon need not send; the result has arbitrary values for them.
+            on_behalf_of: Name of the identity for which the daemon counts the run, or None for the session's.
             run: The run to use, or None for a new one.
 
         Returns:
@@ -80,7 +83,7 @@ class Dispatcher(Closable, ABC):
         error: NnrtError | None
         run = run or self.new_run()
         try:
-            self._accept(run, inputs, outputs, timeout_ms, unwanted)
+            self._accept(run, inputs, outputs, timeout_ms, unwanted, on_behalf_of)
             self.run_sync(run)
             result, error = run.take()
             if error is not None:
@@ -102,6 +105,7 @@ class Dispatcher(Closable, ABC):
         timeout_ms: int | None,
         unwanted: Sequence[int],
         attach: Callable[[Run], bool],
+        on_behalf_of: str | None = None,
     ) -> None:
         """Start a run that no thread waits for.
 
@@ -111,13 +115,14 @@ class Dispatcher(Closable, ABC):
             timeout_ms: As for `run`.
             unwanted: As for `run`.
             attach: Sets the callback or future that the run's end settles; returns False if the run has ended already.
+            on_behalf_of: As for `run`.
 
         Raises:
             NnrtError: As `run`, for errors found before anything is sent. No callback is called then.
         """
         run = self.new_run()
         try:
-            self._accept(run, inputs, outputs, timeout_ms, unwanted)
+            self._accept(run, inputs, outputs, timeout_ms, unwanted, on_behalf_of)
             if not attach(run):
                 raise self._closed()
             self.start(run)
@@ -158,8 +163,18 @@ class Dispatcher(Closable, ABC):
             arrays = [signature.fitting(index, given) for index, given in enumerate(tensors.inputs)]
         run.inputs = arrays
 
+    def serve(self, run: Run, identity: str) -> None:
+        """Have the daemon count a run for an identity; raise InvalidParameter if none can have this name."""
+        run.on_behalf_of = require_name(identity, "on_behalf_of")
+
     def _accept(
-        self, run: Run, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int]
+        self,
+        run: Run,
+        inputs: Inputs,
+        outputs: Targets | None,
+        timeout_ms: int | None,
+        unwanted: Sequence[int],
+        on_behalf_of: str | None,
     ) -> None:
         """Check a run and add it to `runs`. Raise the errors that `run` raises before anything is sent."""
         if timeout_ms is None:
@@ -167,6 +182,8 @@ class Dispatcher(Closable, ABC):
         else:
             run.limit(timeout_ms)
         run.unwanted = unwanted
+        if on_behalf_of is not None:
+            self.serve(run, on_behalf_of)
         self.fit(run, inputs, outputs)
         self.runs.add(run)
         if not self.is_open:

@@ -187,6 +187,7 @@ class Executor(Closable):
         timeout_ms: int | None,
         convert: Convert | None,
         unwanted: Sequence[int] = (),
+        on_behalf_of: str | None = None,
     ) -> "RunFuture[Any]":
         """Start a run as `submit` does; `convert` turns the run's result into the future's."""
         future: RunFuture[Any] = RunFuture()
@@ -196,11 +197,16 @@ class Executor(Closable):
             future._bind(partial(dispatcher.cancel, run), dispatcher.call_back, convert)
             return run.settle(future)
 
-        dispatcher.begin(inputs, outputs, timeout_ms, unwanted, attach)
+        dispatcher.begin(inputs, outputs, timeout_ms, unwanted, attach, on_behalf_of)
         return future
 
     async def _await(
-        self, inputs: Inputs, outputs: Targets | None, timeout_ms: int | None, unwanted: Sequence[int] = ()
+        self,
+        inputs: Inputs,
+        outputs: Targets | None,
+        timeout_ms: int | None,
+        unwanted: Sequence[int] = (),
+        on_behalf_of: str | None = None,
     ) -> RunResult[Any]:
         """Send the run, and return what `run_sync` returns, while the loop of asyncio does other things.
 
@@ -228,7 +234,7 @@ class Executor(Closable):
             begun.append(run)
             return run.set_on_ended(on_ended)
 
-        self._dispatcher.begin(inputs, outputs, timeout_ms, unwanted, attach)
+        self._dispatcher.begin(inputs, outputs, timeout_ms, unwanted, attach, on_behalf_of)
         (run,) = begun
         try:
             await ended
@@ -237,10 +243,13 @@ class Executor(Closable):
             raise
         run.stamps.wake()
         result, error = run.take()
-        if error is not None:
-            raise error
-        assert result is not None
-        return result
+        try:
+            if error is not None:
+                raise error
+            assert result is not None
+            return result
+        finally:
+            del error  # It refers to this frame: a cycle would keep tensors until the garbage collector runs.
 
     def set_on_run_done(self, callback: OnRunDone) -> None:
         """Set the callback for the end of later `run_async` runs: callback(user_data, outputs, error).

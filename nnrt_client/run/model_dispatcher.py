@@ -36,11 +36,16 @@ class ModelDispatcher(Dispatcher):
         self.bound_s = session.settings.run_timeout_s
         self.runs = set()
         make = Run if session.tracer is None else partial(traced_run, session.tracer.begin_run)
-        self.new_run = partial(make, self.signature, self.runs, prepared.part(Descriptions), prepared.priority)
+        self._descriptions = prepared.part(Descriptions)
+        self.new_run = partial(make, self.signature, self.runs, self._descriptions, prepared.priority)
 
     @property
     def death(self) -> NnrtError | None:
         return self._session.death
+
+    def serve(self, run: Run, identity: str) -> None:
+        super().serve(run, identity)
+        run.descriptions = self._descriptions.on_behalf_of(identity)
 
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
         self._dispatcher.give_up(run, is_left=is_left)

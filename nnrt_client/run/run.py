@@ -59,6 +59,7 @@ class Run:
         "inputs",
         "keeps_tensors",
         "link",
+        "on_behalf_of",
         "on_ended",
         "packet",
         "priority",
@@ -94,6 +95,8 @@ class Run:
         self.tensors: RunTensors | None = None
         # Indexes of outputs that the daemon doesn't send.
         self.unwanted: Sequence[int] = ()
+        # Name of the identity for which the daemon counts the run, in place of the session's.
+        self.on_behalf_of: str | None = None
         self.priority = priority
         # 0: no limit.
         self.timeout_ms = 0

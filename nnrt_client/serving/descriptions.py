@@ -57,6 +57,7 @@ def config(version: ServedVersion) -> Described:
 def statistics(version: ServedVersion) -> Described:
     """Return the counters of a version."""
     counted = version.statistics
+    p50_ns, p99_ns = (int(one * 1e9) for one in counted.latencies_s((0.5, 0.99))) if counted.recent_s else (0, 0)
     return {
         "name": version.model,
         "version": version.version,
@@ -71,6 +72,10 @@ def statistics(version: ServedVersion) -> Described:
             "compute_infer": _duration(counted.compute_infer),
             "compute_output": _duration(counted.compute_output),
         },
+        "under_way": version.under_way,
+        "p50_ns": p50_ns,
+        "p99_ns": p99_ns,
+        "devices": [device.name for device in version.session.devices],
     }
 
 

@@ -34,6 +34,10 @@ class Busy(OutOfMemory, code=ReturnCode.MEMORY_ERROR, status="RESOURCE_EXHAUSTED
     """Too many requests wait; try again later."""
 
 
+class UnknownCaller(ConnectionFailed, code=ReturnCode.CONNECTION_EXCEPTION, status="UNAUTHENTICATED"):
+    """The server doesn't know who calls."""
+
+
 class Denied(OperationForbidden, code=ReturnCode.OPERATION_FORBIDDEN, status="PERMISSION_DENIED"):
     """The caller's role is too low."""
 
@@ -51,7 +55,8 @@ _HTTP_STATUSES: tuple[tuple[type[NnrtError], HTTPStatus], ...] = (
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (OutOfMemory, HTTPStatus.TOO_MANY_REQUESTS),
     (Denied, HTTPStatus.FORBIDDEN),
-    (ConnectionFailed, HTTPStatus.UNAUTHORIZED),
+    (UnknownCaller, HTTPStatus.UNAUTHORIZED),
+    (ConnectionFailed, HTTPStatus.SERVICE_UNAVAILABLE),
     (TimedOut, HTTPStatus.GATEWAY_TIMEOUT),
     (UnavailableDevice, HTTPStatus.SERVICE_UNAVAILABLE),
     (Unsupported, HTTPStatus.NOT_IMPLEMENTED),
@@ -61,6 +66,12 @@ _HTTP_STATUSES: tuple[tuple[type[NnrtError], HTTPStatus], ...] = (
     (DynamicShape, HTTPStatus.BAD_REQUEST),
     (OperationForbidden, HTTPStatus.CONFLICT),
 )
+
+
+def grpc_status(error: NnrtError) -> str:
+    """Return the name of gRPC's status of an error. A broken connection to a daemon says nothing about the caller."""
+    is_of_daemon = isinstance(error, ConnectionFailed) and not isinstance(error, UnknownCaller)
+    return "UNAVAILABLE" if is_of_daemon else error.grpc_status
 
 
 def http_status(error: NnrtError) -> HTTPStatus:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.model_session.model_session import NamedOutputs
+from nnrt_client.serving.call import Call
 from nnrt_client.serving.classification import classify
 from nnrt_client.serving.datatypes import BYTES, Array, texts, to_bytes
 from nnrt_client.serving.repository.served_version import ServedVersion
@@ -24,12 +25,18 @@ _MANY = 1 << 16
 class Inference:
     """Sends requests to the versions that a repository chooses. Only the server's loop uses it."""
 
-    def __init__(self, choose: Callable[[str, str], ServedVersion]) -> None:
-        """Create it. `choose` returns the version for a model's name and a version, which may be empty."""
-        self._choose = choose
+    def __init__(self, choose: Callable[[str, str], ServedVersion], *, passes_identities: bool = False) -> None:
+        """Create it.
 
-    async def infer(self, request: InferRequest) -> InferResponse:
-        """Compute a request. If its task is cancelled, its run is cancelled, on the device, too.
+        Args:
+            choose: Returns the version for a model's name and a version, which may be empty.
+            passes_identities: Whether daemons are told on whose behalf runs are, where the access file has the name.
+        """
+        self._choose = choose
+        self._passes_identities = passes_identities
+
+    async def infer(self, request: InferRequest, call: Call) -> InferResponse:
+        """Compute the request of a call. If its task is cancelled, its run is cancelled, on the device, too.
 
         Raises:
             UnknownModel: There is no such model or version.
@@ -39,11 +46,13 @@ class Inference:
             TimedOut: The request took longer than its limit.
             NnrtError: Other errors of a run.
         """
+        call.model, call.version, call.id = request.model, request.version, request.id
         version = self._choose(request.model, request.version)
+        call.version = version.version
         began_ns, statistics = perf_counter_ns(), version.statistics
         try:
             with version.request():
-                named = await self._run(version, request)
+                named = await self._run(version, request, call)
                 outputs = await _outputs(version, request, named)
         except asyncio.CancelledError:
             statistics.cancelled += 1
@@ -55,11 +64,17 @@ class Inference:
         parameters = {name: one for name, one in request.parameters.items() if name not in _READ}
         return InferResponse(version.model, version.version, request.id, outputs, parameters)
 
-    async def _run(self, version: ServedVersion, request: InferRequest) -> NamedOutputs:
+    async def _run(self, version: ServedVersion, request: InferRequest, call: Call) -> NamedOutputs:
         inputs = version.bind(request.inputs)
         wanted = [output.name for output in request.outputs]
         version.require_outputs(wanted)
-        return await version.session.run_async(inputs, outputs=wanted or None, timeout_ms=_timeout_ms(version, request))
+        caller = call.identity if self._passes_identities else None
+        return await version.session.run_async(
+            inputs,
+            outputs=wanted or None,
+            timeout_ms=_timeout_ms(version, request),
+            on_behalf_of=caller.name if caller is not None and caller.is_named else None,
+        )
 
 
 def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:

@@ -9,8 +9,8 @@ from nnrt_hdi.tensor import Shape
 
 Parameter = bool | int | float | str
 
-# Most bytes of a request besides tensors as bytes. Reading so many takes a second, in which no other request goes on and
-# no daemon hears of its client, and many times their memory.
+# Most bytes of a request besides tensors as bytes. Reading so many takes a second, in which no other request goes on
+# and daemons hear nothing, and many times their memory.
 MOST_TEXT_BYTES = 16 << 20
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from nnrt_client.serving.calls import Calls
 from nnrt_client.serving.errors import NotReady, UnknownModel
 from nnrt_client.serving.inference import Inference
 from nnrt_client.serving.intake import Intake
@@ -24,12 +25,13 @@ EXTENSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Models, inference, shared memory and intake of a server. Only its loop uses it."""
+    """Models, inference, shared memory, intake and calls of a server. Only its loop uses it."""
 
     repository: Repository
     inference: Inference
     memory: SharedMemory
     intake: Intake
+    calls: Calls
 
     @property
     def extensions(self) -> tuple[str, ...]:

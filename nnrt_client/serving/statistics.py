@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnrt_hdi.counters import MAX_DURATION_COUNTS, Durations
 from nnrt_hdi.errors import NnrtError
 
 # Latest requests whose latencies are kept for quantiles.
@@ -30,7 +31,7 @@ class Statistics:
     """Counters of a version's requests. Only the server's loop uses them."""
 
     __slots__ = (
-        *("cancelled", "compute_infer", "compute_input", "compute_output", "fail", "failures", "inferences"),
+        *("_counts", "cancelled", "compute_infer", "compute_input", "compute_output", "fail", "failures", "inferences"),
         *("last_inference_s", "queue", "recent_s", "success"),
     )
 
@@ -47,10 +48,18 @@ class Statistics:
         # Time of the last request (time.time()), 0 before the first.
         self.last_inference_s = 0.0
         self.recent_s: deque[float] = deque(maxlen=_RECENT)
+        # Successful requests by bit length of their nanoseconds.
+        self._counts = [0] * MAX_DURATION_COUNTS
+
+    @property
+    def latencies(self) -> Durations:
+        """Histogram of the latencies of all successful requests."""
+        return Durations(tuple(self._counts), self.success.ns / 1e9)
 
     def count_success(self, ns: int, rows: int, times: Sequence[int] | None) -> None:
         """Count a request that took `ns`, with its times on the device, if they are known."""
         self.success.add(ns)
+        self._counts[ns.bit_length()] += 1
         self.recent_s.append(ns / 1e9)
         self.inferences += rows
         self.last_inference_s = time.time()

@@ -1,1 +1,1 @@
-"""Identities and rights of clients, and the files that define them."""
+"""Counters of identities, and the credentials that the daemon issues."""

@@ -2,18 +2,19 @@
 
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakSet
 
-from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.settings import DeviceOut, LimitReached
+from nnrt_hdi.access.identity import Identity
 from nnrt_hdi.counters import MAX_DURATION_COUNTS, Batches, DeviceCounters, Durations, IdentityCounters
 from nnrt_hdi.errors import NnrtError, OperationFailed, TimedOut, UnavailableDevice, UnknownHandle
 
-# Identities without a session that keep counters of their own.
+# Identities without a session and without runs that keep counters of their own.
 MOST_AWAY = 1024
 _NOTHING: Mapping[Any, int] = MappingProxyType({})
 
@@ -91,6 +92,8 @@ class Usage:
         # Sessions ever opened, and open sessions. Only `Counters` changes them.
         self.opened_sessions = 0
         self.sessions = 0
+        # What counts runs here besides these sessions, as long as it lives. Only `Counters` adds to it.
+        self.holders: WeakSet[object] = WeakSet()
         self._lock = threading.Lock()
         self._in_bytes = 0
         self._out_bytes = 0
@@ -193,8 +196,8 @@ class Counters:
     """Counters of all identities of a daemon.
 
     Clients without a credential have as many identities as they have addresses. To bound memory, only identities that
-    opened a session get counters of their own, and of those without an open session only the latest MOST_AWAY keep
-    them. The counts of the rest are added up.
+    opened a session, or on whose behalf a server ran models, get counters of their own. Of those that are away, without
+    both now, only the latest MOST_AWAY keep them. The counts of the rest are added up.
     """
 
     def __init__(self) -> None:
@@ -202,38 +205,33 @@ class Counters:
         # Unix time in seconds.
         self.started_at = time.time()
         self._lock = threading.Lock()
-        # Ordered by the time at which the identities opened their latest sessions.
-        self._known: OrderedDict[str, Usage] = OrderedDict()
+        # Ordered by the time of the latest `open` or `hold`.
+        self._known: dict[str, Usage] = {}
         self._others = Usage()
         self._reported_busy_ns = 0
-        self._away = 0
         self.batches = BatchCounter()
 
     def open(self, identity: Identity) -> Usage:
         """Count a new open session of an identity and return the identity's counters. `close` ends the session."""
         with self._lock:
-            name = str(identity)
-            usage = self._known.get(name)
-            if usage is None:
-                usage = self._known[name] = Usage(name)
-            elif not usage.sessions:
-                self._away -= 1
-            self._known.move_to_end(name)
+            usage = self._find_or_make(identity)
             usage.sessions += 1
             usage.opened_sessions += 1
+            return usage
+
+    def hold(self, identity: Identity, holder: object) -> Usage:
+        """Return the counters of an identity, which keeps them as long as the holder lives."""
+        with self._lock:
+            usage = self._find_or_make(identity)
+            usage.holders.add(holder)
+            self._add_up_longest_away()
             return usage
 
     def close(self, usage: Usage) -> None:
         """Count the end of a session for which `open` returned these counters."""
         with self._lock:
             usage.sessions -= 1
-            if usage.sessions:
-                return
-            self._away += 1
-            if self._away > MOST_AWAY:
-                self._away -= 1
-                longest_away = next(name for name, each in self._known.items() if not each.sessions)
-                self._others.add(self._known.pop(longest_away))
+            self._add_up_longest_away()
 
     def find(self, identity: Identity | None) -> Usage:
         """Return the counters for a call without a session: the identity's own, or the common ones if it has none."""
@@ -267,6 +265,18 @@ class Counters:
         busy_ns = sum(tally.busy_ns + under_way_ns.get(tally, 0) for tally in tallies)
         self._reported_busy_ns = max(self._reported_busy_ns, busy_ns)
         return self._reported_busy_ns / 1e9
+
+    def _find_or_make(self, identity: Identity) -> Usage:
+        name = str(identity)
+        usage = self._known.pop(name, None) or Usage(name)
+        self._known[name] = usage
+        return usage
+
+    def _add_up_longest_away(self) -> None:
+        if len(self._known) > MOST_AWAY:
+            away = [name for name, each in self._known.items() if not (each.sessions or each.holders)]
+            for name in away[: max(len(away) - MOST_AWAY, 0)]:
+                self._others.add(self._known.pop(name))
 
     def _all(self) -> list[Usage]:
         with self._lock:

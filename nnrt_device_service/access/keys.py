@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from nnrt_device_service.access.new_file import write_new
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
+from nnrt_hdi.files.new_file import write_new
 
 CA, CA_KEY = "ca.pem", "ca-key.pem"
 _KEY_END = "-key"

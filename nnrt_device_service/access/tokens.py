@@ -4,9 +4,9 @@ import secrets
 from hashlib import sha256
 from pathlib import Path
 
-from nnrt_device_service.access.access_file import new_entry
-from nnrt_device_service.access.identity import Identity
-from nnrt_device_service.access.new_file import write_new
+from nnrt_hdi.access.access_file import new_entry
+from nnrt_hdi.access.identity import Identity
+from nnrt_hdi.files.new_file import write_new
 
 _TOKEN_BYTES = 32
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nnrt_device_service.access.access_file import NAME, new_entry
-from nnrt_device_service.access.identity import ROLES, Identity, Role
-from nnrt_device_service.access.new_file import only_writer_of
 from nnrt_device_service.access.tokens import issue_token
 from nnrt_device_service.cli.table import new_table, print_table
+from nnrt_hdi.access.access_file import new_entry
+from nnrt_hdi.access.identity import NAME, ROLES, Identity, Role
 from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.files.new_file import only_writer_of
 
 if TYPE_CHECKING:
     from nnrt_device_service.access.keys import Authority

@@ -11,7 +11,6 @@ from nnrt_device_service.device import Device
 from nnrt_device_service.host.allocator import keep_freed_memory
 from nnrt_device_service.host.claim import claim, device_key
 from nnrt_device_service.host.log_handler import set_up_log
-from nnrt_device_service.host.log_lines import unblock_standard_error
 from nnrt_device_service.host.readiness import is_supervised, notify, notify_sharing
 from nnrt_device_service.host.stop_signals import StopSignals
 from nnrt_device_service.reports.reporter import Reporter
@@ -20,6 +19,7 @@ from nnrt_device_service.transport.server import Daemon
 from nnrt_hdi.backend import BackendSkipped, DeviceInfo, load_backend, require_description
 from nnrt_hdi.enums import DeviceType
 from nnrt_hdi.errors import NnrtError, OperationForbidden
+from nnrt_hdi.log_lines import unblock_standard_error
 
 _log = logging.getLogger(__name__)
 

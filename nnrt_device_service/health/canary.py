@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnrt_device_service.access.identity import Identity
 from nnrt_device_service.health.canary_model import CanaryModel
 from nnrt_device_service.host.threads import Threads, start_thread
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
+from nnrt_hdi.access.identity import Identity
 from nnrt_hdi.backend import CanaryState, Cancellation, PreparedModel
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.sizes import Sizes

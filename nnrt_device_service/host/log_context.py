@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 
-FIELDS = ("device", "identity", "session", "model", "run", "request")
+FIELDS = ("device", "identity", "on_behalf_of", "session", "model", "run", "request")
 """Names of the context fields, the same in all log lines."""
 
 _about: ContextVar[Mapping[str, object]] = ContextVar("about", default=MappingProxyType({}))

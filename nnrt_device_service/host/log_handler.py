@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from nnrt_device_service.host.log_formats import JsonFormatter, TextFormatter, fields_of
-from nnrt_device_service.host.log_lines import StandardErrorLines
+from nnrt_hdi.log_lines import StandardErrorLines
 
 _log = logging.getLogger(__name__)
 

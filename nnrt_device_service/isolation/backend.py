@@ -7,7 +7,7 @@ from nnrt_device_service.isolation.child import ENTRY, Origins
 from nnrt_device_service.isolation.model import IsolatedModel
 from nnrt_device_service.isolation.source import Source, in_time
 from nnrt_device_service.memory.memory_budget import MemoryBudget
-from nnrt_device_service.settings import Settings, is_on_this_host
+from nnrt_device_service.settings import Settings
 from nnrt_hdi.backend import Backend, DeviceInfo, ModelConfig, PreparedModel, Support
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.files.graph_file import constant_parts, described_graph
@@ -15,6 +15,7 @@ from nnrt_hdi.forking import CAN_FORK, ForkServer
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.host_limits import core_limit
 from nnrt_hdi.part import Part
+from nnrt_hdi.ports import is_on_this_host
 
 # Address space of a process: this, a multiple of the parts, that of the runs, and that of each thread of a library, for
 # its stack and the C library's heap.

@@ -8,10 +8,10 @@ from pathlib import Path
 from cryptography import x509
 from prometheus_client.metrics_core import Metric
 
-from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.device import Device
 from nnrt_device_service.metrics.families import Families, Labels, Samples
 from nnrt_hdi import __version__
+from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.backend import CanaryState, Origin, Telemetry
 from nnrt_hdi.counters import RUN_RESULTS, DeviceCounters, DeviceLoad, Durations, IdentityCounters, Residency
 from nnrt_hdi.enums import DeviceStatus

@@ -2,7 +2,6 @@
 
 import logging
 import socket
-import ssl
 import threading
 import time
 from contextlib import suppress
@@ -13,12 +12,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, MetricsHandler, ProcessCollector
 
-from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.device import Device
 from nnrt_device_service.host.threads import start_thread
 from nnrt_device_service.metrics.collector import DeviceCollector
 from nnrt_device_service.settings import Settings
-from nnrt_hdi.errors import InvalidFile, InvalidParameter
+from nnrt_hdi.access.certificates import Certificates
+from nnrt_hdi.access.watched_files import WatchedFiles
+from nnrt_hdi.errors import InvalidParameter
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,9 @@ class MetricsPort(TCPServer):
 
     allow_reuse_address = True
 
-    def __init__(self, address: str, device: Device, settings: Settings) -> None:
+    def __init__(
+        self, address: str, device: Device, settings: Settings, certificates: WatchedFiles[Certificates] | None
+    ) -> None:
         """Listen and start to serve.
 
         Raises InvalidParameter if it can't listen on the address, and InvalidFile if the certificate can't be read.
@@ -43,7 +45,7 @@ class MetricsPort(TCPServer):
         host, _, port = address.rpartition(":")
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._device = device
-        self._tls = _watched_tls(settings)
+        self._certificates = certificates
         # Connections with their times of acceptance. Only the accepting thread adds connections.
         self._since: dict[Any, float] = {}
         self._lock = threading.Lock()
@@ -57,7 +59,7 @@ class MetricsPort(TCPServer):
             why = f"can't listen there: {error.strerror}"
             raise InvalidParameter(why, place=f"--metrics-listen {address!r}") from error
         start_thread(partial(self.serve_forever, _LOOK_S), "metrics")
-        how = "with TLS" if self._tls else "in plain text"
+        how = "with TLS" if certificates else "in plain text"
         _log.info("serving metrics, %s, on %s:%d", how, host, self.server_address[1])
 
     def stop(self) -> None:
@@ -75,8 +77,9 @@ class MetricsPort(TCPServer):
             time.sleep(_LOOK_S)
             raise
         connection.settimeout(_SILENCE_S)
-        if self._tls is not None:
-            connection = self._tls.content().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        if self._certificates is not None:
+            tls = self._certificates.content().context
+            connection = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, client
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -118,23 +121,3 @@ class MetricsPort(TCPServer):
             del self._since[connection]
             with suppress(OSError):  # The client has hung up.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)  # The answering thread closes it.
-
-
-def _watched_tls(settings: Settings) -> WatchedFiles[ssl.SSLContext] | None:
-    """Return the TLS context of the daemon's settings, reloaded when its files change; None without TLS."""
-    if not settings.tls_cert:
-        return None
-    files = [Path(name) for name in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if name]
-
-    def read() -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            context.load_cert_chain(settings.tls_cert, settings.tls_key)
-            if settings.tls_client_ca:
-                context.verify_mode = ssl.CERT_REQUIRED
-                context.load_verify_locations(settings.tls_client_ca)
-        except OSError as error:  # Including TLS errors.
-            raise InvalidFile(f"{', '.join(map(str, files))} can't be used: {error}", place="TLS") from error
-        return context
-
-    return WatchedFiles(files, read)

@@ -76,7 +76,7 @@ class Groups:
         with self._lock:
             found = self._groups.get(key)
             if found is None:
-                found = self._groups[key] = Group(batching)
+                found = self._groups[key] = Group(batching, is_for_all=self._is_for_all)
             return found
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from nnrt_device_service.access.identity import Role
 from nnrt_device_service.host.threads import Threads
 from nnrt_device_service.memory.constants import MissingConstants, uploaded_digests
 from nnrt_device_service.memory.freeing import Freeing
@@ -25,6 +24,7 @@ from nnrt_device_service.scheduling.joinable import Member
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
+from nnrt_hdi.access.identity import Role
 from nnrt_hdi.backend import Backend, Cancellation, DeviceInfo, ModelConfig, Origin, PreparedModel, Support
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, Unsupported

@@ -10,10 +10,10 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from nnrt_device_service.access.new_file import write_new
 from nnrt_device_service.settings import Settings
 from nnrt_hdi.errors import InvalidFile, InvalidPath, Unsupported
 from nnrt_hdi.files.compiled import MAX_PARTS
+from nnrt_hdi.files.new_file import write_new
 from nnrt_hdi.part import Part
 
 _log = logging.getLogger(__name__)

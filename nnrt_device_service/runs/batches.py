@@ -30,7 +30,7 @@ class Joined(Joinable):
 
     def __init__(self, run: Run, bucket: Bucket) -> None:
         assert run.model is not None
-        flow = run.session.account.flows[run.model.rank]
+        flow = run.payer.account.flows[run.model.rank]
         super().__init__(flow, run.cancellation, bucket, run.rows)
         self.run = run
         # Kept here because the batch may still compute with them after the run has been cancelled.
@@ -83,7 +83,8 @@ class Batches:
         group = run.model.group
         if group is None or (self._scheduler.has_free_slot and not group.batching.max_delay_us):
             return False
-        bucket = group.find_bucket([array.shape for array in run.inputs])
+        served = run.description.served_name if run.description is not None else ""
+        bucket = group.find_bucket([array.shape for array in run.inputs], served)
         if bucket is None:
             return False
         joined = Joined(run, bucket)

@@ -175,7 +175,7 @@ class Executing:
         run.has_model = True
         if not takes_slot:
             return ()
-        scheduler.acquire(session.account.flows[model.rank], cancellation)
+        scheduler.acquire(run.payer.account.flows[model.rank], cancellation)
         run.has_slot = True
         cancellation.began_ns = run.began_ns = time.perf_counter_ns()
         sizes, targets = model.shared.prepared.sizes(run.inputs), run.output_regions

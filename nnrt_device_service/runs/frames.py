@@ -64,6 +64,8 @@ def read_runs(session: Session, packet: Bytes, received_at_ns: int, *, takes_chu
                 run.is_unknown, run.error = True, InvalidParameter(f"no description {number} is kept; send it")
                 continue
             run.description, run.model = description, description.model
+            if description.served is not None:
+                run.payer = description.served
             layout = description.layout
             shift = at - _head_bytes
             if end - shift != layout.request_bytes:
@@ -97,7 +99,10 @@ PLACEHOLDER: Array = np.empty(0, np.uint8)
 
 
 def _read_description(session: Session, number: int, packet: Bytes, at: int, size: int, end: int) -> Description:
-    """Return the description in a frame, and keep it under its number; raise InvalidParameter or UnknownHandle."""
+    """Return the description in a frame, and keep it under its number.
+
+    Raises InvalidParameter, UnknownHandle, and OperationForbidden for a run on behalf of another identity.
+    """
     if at + size > end:
         raise InvalidParameter(f"a description of {size} bytes passes the end of its frame")
     data = bytes(packet[at : at + size])
@@ -120,7 +125,8 @@ def _read_description(session: Session, number: int, packet: Bytes, at: int, siz
         is_input = len(inputs) < len(model.inputs)
         what, index = ("input", len(inputs)) if is_input else ("output", len(outputs))
         raise error.at(f"{what} {index}" + (f" {form.name!r}" if form.name else "")) from error
-    description = Description(model_id, model, inputs, outputs, message.traceparent, message.profile)
+    served = session.served.find(message.on_behalf_of, session.identity)
+    description = Description(model_id, model, inputs, outputs, message.traceparent, message.profile, served)
     too_long = InvalidParameter(f"the tensors are too long for a frame, of at most {_MOST_BYTES} bytes")
     try:
         description.lay_out()

@@ -71,7 +71,7 @@ class Replies:
             times = received_at_ns, queued_ns, copied_in_ns, computed_ns, copied_out_ns, now - received_at_ns
             frame = description.layout.reply(run.id, times, outputs)
             copied_ns, in_bytes, out_bytes = copied_in_ns + copied_out_ns, description.in_bytes, description.out_bytes
-            session.usage.count_run(queued_ns, copied_ns, computed_ns, in_bytes, out_bytes)
+            run.payer.usage.count_run(queued_ns, copied_ns, computed_ns, in_bytes, out_bytes)
         else:
             frame = self._full_frame(run, method, most_bytes)
         run.outputs = ()
@@ -169,8 +169,9 @@ class Replies:
             is_cancelled=is_cancelled and isinstance(error, OperationFailed),
             model=description.model_id if description is not None else 0,
             run=run.id,
+            **run.served_fields,
         )
-        run.session.usage.count_ended_run(error_sent, was_cancelled=is_cancelled)
+        run.payer.usage.count_ended_run(error_sent, was_cancelled=is_cancelled)
         if description is not None and description.traceparent and self._tracer is not None:
             self._tracer.record_failure(run, error)
         return error_frame(run, error_sent)
@@ -226,7 +227,7 @@ class Replies:
         description = run.description
         assert description is not None
         out_bytes = sum(array.nbytes for array in run.outputs)
-        usage, in_bytes = run.session.usage, description.in_bytes
+        usage, in_bytes = run.payer.usage, description.in_bytes
         usage.count_run(queued_ns, copied_in_ns + copied_out_ns, computed_ns, in_bytes, out_bytes)
         if description.traceparent and self._tracer is not None:
             self._tracer.record_success(run, times)

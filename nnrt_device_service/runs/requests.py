@@ -18,7 +18,11 @@ from nnrt_hdi.v2.prepared_model_pb2 import RunRequest
 
 
 def read_run(session: Session, request: RunRequest, cancellation: Cancellation, received_at_ns: int) -> Run:
-    """Return the run that a message asks for; raise InvalidParameter or UnknownHandle if the request is invalid."""
+    """Return the run that a message asks for.
+
+    Raises InvalidParameter or UnknownHandle if the request is invalid, and OperationForbidden if it may not be on
+    behalf of another identity.
+    """
     model = session.models.get(request.model_id) or session.model(request.model_id)
     require_count("inputs", len(request.inputs), len(model.inputs))  # Before the loop: there may be millions.
     if request.outputs:
@@ -40,7 +44,11 @@ def read_run(session: Session, request: RunRequest, cancellation: Cancellation, 
             regions.append(tensor.data.region)
             outputs[index] = DescribedOutput((), None, REGION, is_open=True)
     run.regions = [number for each in regions for number in (each.buffer_id, each.offset, each.data_size)]
-    run.description = Description(request.model_id, model, inputs, outputs, request.traceparent, request.profile)
+    served = session.served.find(request.on_behalf_of, session.identity)
+    run.payer = served or session
+    run.description = Description(
+        request.model_id, model, inputs, outputs, request.traceparent, request.profile, served
+    )
     run.model = model
     return run
 

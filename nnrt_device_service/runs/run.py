@@ -8,6 +8,7 @@ from nnrt_device_service.runs.outputs import require_outputs
 from nnrt_device_service.runs.tensors import OutputRegions, RegionTensors, find_tensors, frozen_copy
 from nnrt_device_service.sessions.descriptions import Description
 from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.payers import Payer
 from nnrt_device_service.sessions.run_registry import KnownRun
 from nnrt_device_service.sessions.session import Session
 from nnrt_hdi.backend import Cancellation
@@ -42,6 +43,7 @@ class Run(KnownRun):
         "operators",
         "output_regions",
         "outputs",
+        "payer",
         "received_at_ns",
         "region_tensors",
         "regions",
@@ -54,6 +56,8 @@ class Run(KnownRun):
     def __init__(self, session: Session, run_id: int, cancellation: Cancellation, received_at_ns: int = 0) -> None:
         """Make a run whose request was complete at `received_at_ns` (time.perf_counter_ns); 0 means now."""
         self.session = session
+        # The session, or the identity on whose behalf the run is.
+        self.payer: Payer = session
         self.id = run_id
         self.cancellation = cancellation
         self.received_at_ns = received_at_ns or perf_counter_ns()
@@ -92,6 +96,11 @@ class Run(KnownRun):
     def has_ended(self) -> bool:
         """True if the run has outputs or an error."""
         return self.error is not None or self.done_ns > 0
+
+    @property
+    def served_fields(self) -> dict[str, str]:
+        """Fields of log entries that name the identity on whose behalf the run is."""
+        return {} if self.payer is self.session else {"on_behalf_of": str(self.payer.identity)}
 
     @property
     def rows(self) -> int:

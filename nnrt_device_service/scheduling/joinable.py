@@ -16,6 +16,8 @@ from nnrt_hdi.tensor import Array, Shape
 MOST_SHAPES = 64
 # Shapes of a run's inputs without their first dimension, the rows.
 RowShapes = tuple[Shape, ...]
+# Name of the identity on whose behalf a run is, and its row shapes.
+_Key = tuple[str, RowShapes]
 
 
 class Group:
@@ -24,20 +26,23 @@ class Group:
     The models are compiled in the same way, and --batch-across allows their identities to share batches.
     """
 
-    __slots__ = ("__weakref__", "_buckets", "_lock", "batching")
+    __slots__ = ("__weakref__", "_buckets", "_lock", "batching", "is_for_all")
 
-    def __init__(self, batching: Batching) -> None:
+    def __init__(self, batching: Batching, *, is_for_all: bool = False) -> None:
+        """Make a group, whose batches may have runs of several identities if `is_for_all`."""
         self.batching = batching
+        self.is_for_all = is_for_all
         self._lock = threading.Lock()
         # A bucket stays while a member, a description or a run refers to it.
-        self._buckets: WeakValueDictionary[RowShapes, Bucket] = WeakValueDictionary()
+        self._buckets: WeakValueDictionary[_Key, Bucket] = WeakValueDictionary()
 
-    def find_bucket(self, row_shapes: RowShapes, *, is_new: bool) -> "Bucket | None":
+    def find_bucket(self, row_shapes: RowShapes, served: str = "", *, is_new: bool) -> "Bucket | None":
         """Return the bucket of runs with these shapes; if there is none, a new one if `is_new`, else None."""
+        key = served, row_shapes
         with self._lock:
-            found = self._buckets.get(row_shapes)
+            found = self._buckets.get(key)
             if found is None and is_new:
-                found = self._buckets[row_shapes] = Bucket(self.batching)
+                found = self._buckets[key] = Bucket(self.batching)
             return found
 
 
@@ -51,8 +56,11 @@ class Member:
         self._group = group
         self._buckets: dict[RowShapes, Bucket] = {}
 
-    def find_bucket(self, shapes: Sequence[Shape]) -> "Bucket | None":
-        """Return the bucket of a run with inputs of these shapes, or None if the run can't join a batch."""
+    def find_bucket(self, shapes: Sequence[Shape], served: str = "") -> "Bucket | None":
+        """Return the bucket of a run with inputs of these shapes, or None if the run can't join a batch.
+
+        `served` is the name of the identity on whose behalf the run is, or empty.
+        """
         rows = shapes[0][0]
         if not 0 < rows <= self.batching.max_size:
             return None
@@ -62,6 +70,8 @@ class Member:
                 return None
             row_shapes.append(shape[1:])
         key = tuple(row_shapes)
+        if served and not self._group.is_for_all:  # The run or its description keeps the bucket.
+            return self._group.find_bucket(key, served, is_new=True)
         found = self._buckets.get(key)
         if found is None:
             has_room = len(self._buckets) < MOST_SHAPES

@@ -1,7 +1,8 @@
 """Run descriptions of a session: properties that runs of one kind share, by a number that the client chose."""
 
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.scheduling.joinable import Bucket
 from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.payers import ServedIdentity
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.limits import MAX_DESCRIPTIONS
 from nnrt_hdi.tensor import Array, Shape, TensorForm
@@ -21,6 +23,8 @@ INLINE, REGION, CHUNKS, NOWHERE = range(4)
 # Estimated size of a description, and of each of its tensors.
 _DESCRIPTION_BYTES = 2048
 _TENSOR_BYTES = 512
+# Estimated size of the account and the counters of an identity on whose behalf runs are.
+_SERVED_BYTES = 8192
 
 
 class DescribedInput(NamedTuple):
@@ -64,6 +68,7 @@ class Description:
         "out_bytes",
         "outputs",
         "profile",
+        "served",
         "token",
         "traceparent",
         "writes_regions",
@@ -77,14 +82,19 @@ class Description:
         outputs: Sequence[DescribedOutput],
         traceparent: str = "",
         profile: bool = False,
+        served: ServedIdentity | None = None,
     ) -> None:
-        """Make a description; its tensors must have been checked against the model."""
+        """Make a description; its tensors must have been checked against the model.
+
+        The runs count for `served`, or for the session if that is None.
+        """
         self.model_id = model_id
         self.model = model
         self.inputs = inputs
         self.outputs = outputs
         self.traceparent = traceparent
         self.profile = profile
+        self.served = served
         # Layout of frames, set by `lay_out`.
         self.layout = NO_LAYOUT
         # Inline inputs: shape, dtype and offset of each.
@@ -106,12 +116,19 @@ class Description:
         # the run's turn has come.
         self.bucket: Bucket | None = None
         if model.group is not None and not (self.has_regions or self.has_chunks or profile):
-            self.bucket = model.group.find_bucket([tensor.shape for tensor in inputs])
+            self.bucket = model.group.find_bucket([tensor.shape for tensor in inputs], self.served_name)
         # Whether runs need no thread while they are on the device.
         is_startable = model.shared.is_startable and model.group is None
         self.is_startable = is_startable and not (self.has_chunks or profile)
         self.in_bytes = sum([tensor.size_bytes for tensor in inputs])
         self.held_bytes = _DESCRIPTION_BYTES + _TENSOR_BYTES * (len(inputs) + len(outputs))
+        if served is not None:
+            self.held_bytes += _SERVED_BYTES
+
+    @property
+    def served_name(self) -> str:
+        """Name of the identity on whose behalf the runs are, or empty."""
+        return "" if self.served is None else self.served.identity.name
 
     def lay_out(self) -> None:
         """Compute the layout of frames."""
@@ -147,8 +164,9 @@ NO_LAYOUT = FrameLayout((), (), 0)
 
 
 class Descriptions:
-    """Latest MAX_DESCRIPTIONS run descriptions of a session by number, as far as its memory budget allows.
+    """Run descriptions of a session by number: at most MAX_DESCRIPTIONS, as far as its memory budget allows.
 
+    Of those beyond, the identity that has most loses its oldest, so that none pushes out those of the others.
     Every run calls `get`, so it takes no lock.
     """
 
@@ -160,7 +178,7 @@ class Descriptions:
         self.get = self._descriptions.get
 
     def keep(self, number: int, description: Description) -> None:
-        """Keep a description in place of the oldest, unless the budget has no room for it."""
+        """Keep a description, in place of another if there are too many, unless the budget has no room for it."""
         try:
             self._budget.reserve(description.held_bytes)  # Without the lock: it may call back into other pools.
         except OutOfMemory:
@@ -172,16 +190,30 @@ class Descriptions:
             else:
                 dropped.append(description)
             if len(self._descriptions) > MAX_DESCRIPTIONS:
-                dropped.append(self._descriptions.pop(next(iter(self._descriptions))))
+                dropped.append(self._descriptions.pop(self._oldest_of_most()))
         for each in dropped:
             if each is not None:
                 self._budget.release(each.held_bytes)
 
     def forget(self, model: LoadedModel) -> None:
         """Forget all descriptions of a model that has been released."""
+        self._forget(lambda each: each.model is model)
+
+    def forget_served(self, is_over: Callable[[str], bool]) -> None:
+        """Forget the descriptions of runs on behalf of those identities for whose names `is_over` is true."""
+        names = {each.served_name for each in list(self._descriptions.values())} - {""}
+        if over := set(filter(is_over, names)):
+            self._forget(lambda each: each.served_name in over)
+
+    def _forget(self, is_over: Callable[[Description], bool]) -> None:
         with self._lock:
-            for number in [number for number, each in self._descriptions.items() if each.model is model]:
+            for number in [number for number, each in self._descriptions.items() if is_over(each)]:
                 self._budget.release(self._descriptions.pop(number).held_bytes)
+
+    def _oldest_of_most(self) -> int:
+        """Return the number of the oldest description of the identity that has most."""
+        ((most, _),) = Counter(each.served_name for each in self._descriptions.values()).most_common(1)
+        return next(number for number, each in self._descriptions.items() if each.served_name == most)
 
     @property
     def held_bytes(self) -> int:

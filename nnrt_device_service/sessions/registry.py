@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from nnrt_device_service.access.counters import Counters, Tally, Usage
-from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.memory.freeing import Freeing
 from nnrt_device_service.memory.memory_budget import SharedBudget
 from nnrt_device_service.sessions.session import MEMORY_KINDS, Session
 from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_hdi.access.identity import ANYBODY, Identity, Role
 from nnrt_hdi.counters import DeviceCounters
 from nnrt_hdi.errors import OperationForbidden, UnknownHandle
 

@@ -12,7 +12,6 @@ from functools import partial
 from itertools import count
 
 from nnrt_device_service.access.counters import Usage
-from nnrt_device_service.access.identity import ANYBODY, Identity
 from nnrt_device_service.host.peer import Peer
 from nnrt_device_service.host.steps import take_each
 from nnrt_device_service.memory.buffers import BufferPool
@@ -25,9 +24,11 @@ from nnrt_device_service.scheduling.flows import Account
 from nnrt_device_service.sessions.calls import Calls
 from nnrt_device_service.sessions.descriptions import Descriptions
 from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.payers import ServedIdentities
 from nnrt_device_service.sessions.run_registry import RunRegistry
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import LimitReached, Settings
+from nnrt_hdi.access.identity import ANYBODY, Identity
 from nnrt_hdi.backend import Cancellation, Origin
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import OperationForbidden, UnavailableDevice, UnknownHandle
@@ -73,6 +74,8 @@ class Session:
     # before that no call can name the session.
     account: Account
     compilations: Account
+    # Identities on whose behalf its client runs models. Set with the accounts.
+    served: ServedIdentities
 
     def __init__(
         self,

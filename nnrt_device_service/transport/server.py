@@ -12,7 +12,6 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from nnrt_device_service.access.access_file import AccessFile
 from nnrt_device_service.announcing.announcer import Announcer
 from nnrt_device_service.device import FREE_S, Device
 from nnrt_device_service.host.exit import ExitCode, exit_at_once
@@ -36,6 +35,9 @@ from nnrt_device_service.transport.grpc.session_service import DeviceSessionServ
 from nnrt_device_service.transport.grpc.tickets import Tickets
 from nnrt_device_service.transport.local.socket import LocalSocket
 from nnrt_device_service.transport.signs import IdleMemory, SignsOfLife
+from nnrt_hdi.access.access_file import AccessFile
+from nnrt_hdi.access.certificates import Certificates, watch_certificates
+from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
@@ -94,7 +96,8 @@ class Daemon:
         self._calls = CallThreads(device.threads)
         most_descriptors = raise_descriptor_limit()
         most_connections = min(int(most_descriptors * _CONNECTIONS_SHARE / len(settings.listen)), _MANY)
-        self._credentials = server_credentials(settings)
+        self._certificates = watch_certificates(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        self._credentials = server_credentials(self._certificates) if self._certificates else None
         self._tickets = Tickets()
         self._identities = Identities(AccessFile(Path(settings.access)) if settings.access else None, self._tickets)
         message_bytes = settings.message_bytes + _MESSAGE_OVERHEAD_BYTES
@@ -162,7 +165,7 @@ class Daemon:
         if self._settings.health_listen:
             self._health_port = HealthPort(self._settings.health_listen, self._health, self._calls)
         if self._settings.metrics_listen:
-            self._metrics_port = _metrics_port(self._device, self._settings)
+            self._metrics_port = _metrics_port(self._device, self._settings, self._certificates)
         self._watch(bound)
         if self._announcer is not None:
             self._announcer.start(bound)
@@ -290,6 +293,8 @@ class Daemon:
     def _cut_off_those_without_rights(self) -> None:
         over = self._device.sessions.cut_off(self._has_lost_its_rights, "its identity was taken away")
         _log_clients(over, "the access file no longer admits client %s as before; its session is over")
+        for session in self._device.sessions.all():
+            _forget_barred(session)
 
     def _hang_up_silent(self) -> None:
         silent = self._device.sessions.hang_up_silent()
@@ -309,6 +314,11 @@ class Daemon:
             self._stopped.wait(_MIN_WATCH_INTERVAL_S)
         self._server.stop(_STOP_GRACE_S).wait(_STOP_GRACE_S)  # So that the last replies are sent.
         exit_at_once(code, why)
+
+
+def _forget_barred(session: Session) -> None:
+    """Forget the descriptions of runs on behalf of those for whom the client may run nothing any more."""
+    session.descriptions.forget_served(lambda name: session.served.is_barred(name, session.identity))
 
 
 def _log_clients(sessions: Sequence[Session], message: str) -> None:
@@ -334,10 +344,10 @@ def _local_socket(device: Device, replies: Replies) -> LocalSocket | None:
         return None
 
 
-def _metrics_port(device: Device, settings: Settings) -> "MetricsPort":
+def _metrics_port(device: Device, settings: Settings, certificates: WatchedFiles[Certificates] | None) -> "MetricsPort":
     try:
         from nnrt_device_service.metrics.port import MetricsPort
     except ModuleNotFoundError as error:
         what = f"it needs {error.name}; pip install 'nnrt[metrics]'"
         raise InvalidParameter(what, place="--metrics-listen") from error
-    return MetricsPort(settings.metrics_listen, device, settings)
+    return MetricsPort(settings.metrics_listen, device, settings, certificates)

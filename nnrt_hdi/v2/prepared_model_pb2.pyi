@@ -22,18 +22,20 @@ TENSOR_PLACE_CHUNKS: TensorPlace
 TENSOR_PLACE_NOWHERE: TensorPlace
 
 class RunRequest(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs", "traceparent", "profile")
+    __slots__ = ("model_id", "inputs", "outputs", "traceparent", "profile", "on_behalf_of")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
+    ON_BEHALF_OF_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     outputs: _containers.RepeatedCompositeFieldContainer[_model_pb2.IOTensor]
     traceparent: str
     profile: bool
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., traceparent: _Optional[str] = ..., profile: bool = ...) -> None: ...
+    on_behalf_of: str
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_model_pb2.IOTensor, _Mapping]]] = ..., traceparent: _Optional[str] = ..., profile: bool = ..., on_behalf_of: _Optional[str] = ...) -> None: ...
 
 class RunReply(_message.Message):
     __slots__ = ("outputs", "times", "operator_times")
@@ -58,18 +60,20 @@ class RunPacket(_message.Message):
     def __init__(self, padding: _Optional[bytes] = ..., frames: _Optional[bytes] = ..., chunk: _Optional[bytes] = ..., expanded_bytes: _Optional[int] = ...) -> None: ...
 
 class RunDescription(_message.Message):
-    __slots__ = ("model_id", "inputs", "outputs", "traceparent", "profile")
+    __slots__ = ("model_id", "inputs", "outputs", "traceparent", "profile", "on_behalf_of")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
+    ON_BEHALF_OF_FIELD_NUMBER: _ClassVar[int]
     model_id: int
     inputs: _containers.RepeatedCompositeFieldContainer[TensorDescription]
     outputs: _containers.RepeatedCompositeFieldContainer[TensorDescription]
     traceparent: str
     profile: bool
-    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., traceparent: _Optional[str] = ..., profile: bool = ...) -> None: ...
+    on_behalf_of: str
+    def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., traceparent: _Optional[str] = ..., profile: bool = ..., on_behalf_of: _Optional[str] = ...) -> None: ...
 
 class TensorDescription(_message.Message):
     __slots__ = ("data_type", "dimensions", "place", "is_open")

@@ -31,10 +31,10 @@ from nnrt_client.build.compilation import compilation_of
 from nnrt_client.onnx_import import program_from_onnx
 from nnrt_client.session.channel import Channel
 from nnrt_client.session.device import session_of
-from nnrt_device_service.access.access_file import AccessFile, Credentials
-from nnrt_device_service.access.identity import ROLES, Role
-from nnrt_device_service.access.watched_files import WatchedFiles
 from nnrt_device_service.models.signatures import is_signature
+from nnrt_hdi.access.access_file import AccessFile, Credentials
+from nnrt_hdi.access.identity import ROLES, Role
+from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.part import Part
 
@@ -86,14 +86,14 @@ def test_what_roles_may_do(start_daemon: StartDaemon, access: Access, closing: E
     """Each may do what those before it may."""
     settings = {role: access.add(NAMES[role], role) for role in ROLES}
     daemon = start(start_daemon, access, "--backend", "restoring", "--store-dir", str(tmp_path / "store"))
-    observer, runner, compiler, restorer, administrator = (
+    observer, runner, compiler, restorer, server, administrator = (
         closing.enter_context(Runtime([daemon.address], settings[role])).device() for role in ROLES
     )
     observer.status()
     refused(observer, NAMES["observe"], compile_and_run)
     refused(runner, NAMES["run"], compile_and_run)
     compile_and_run(compiler)  # From here on the store has the model.
-    for device in (runner, compiler, restorer, administrator):
+    for device in (runner, compiler, restorer, server, administrator):
         compile_and_run(device)
     refused(observer, NAMES["observe"], compile_and_run)
     refused(compiler, NAMES["compile"], exported)
@@ -201,7 +201,7 @@ def test_a_key_that_is_none(start_daemon: StartDaemon, tmp_path: Path) -> None:
     [
         ("alice", "it has 1 words; use NAME ROLE KIND VALUE"),
         ("al/ice run user 0", "the name is 'al/ice'"),
-        ("alice king user 0", "the role is 'king'; use one of observe, run, compile, restore, administer"),
+        ("alice king user 0", "the role is 'king'; use one of observe, run, compile, restore, serve, administer"),
         ("alice run token secret", "the token is no SHA-256"),
         ("alice run face 0", "it is known by 'face'; use one of token, certificate, user"),
         ("alice run user nobody-here", "this host has no user 'nobody-here'"),

@@ -17,7 +17,7 @@ from waiting import until
 from access.conftest import Access, refusal, start
 from access.test_access import compile_and_run, exported, refused
 from nnrt_client import Runtime
-from nnrt_device_service.access.audit import AuditLog
+from nnrt_hdi.access.audit import AuditLog
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

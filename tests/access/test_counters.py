@@ -30,8 +30,8 @@ from nnrt_client import (
 from nnrt_client.enums import DataType
 from nnrt_client.session.device import session_of
 from nnrt_device_service.access.counters import MOST_AWAY, Counters
-from nnrt_device_service.access.identity import Identity
 from nnrt_hdi import wire
+from nnrt_hdi.access.identity import Identity
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.v2 import device_pb2
 

@@ -14,9 +14,9 @@ from conftest import StartDaemon
 
 from access.conftest import works
 from nnrt_client import Settings
-from nnrt_device_service.access.access_file import AccessFile, Credentials
-from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.cli import main
+from nnrt_hdi.access.access_file import AccessFile, Credentials
+from nnrt_hdi.access.identity import Identity, Role
 
 
 def keys(*arguments: object, exit_code: int = 0) -> str:
@@ -117,8 +117,8 @@ IN_THE_BLOCK = """
 import os, sys
 from pathlib import Path
 from nnrt_device_service.access import tokens
-from nnrt_device_service.access.identity import Identity, Role
-from nnrt_device_service.access.new_file import only_writer_of
+from nnrt_hdi.access.identity import Identity, Role
+from nnrt_hdi.files.new_file import only_writer_of
 when, write_new, folder = sys.argv[1], tokens.write_new, Path(sys.argv[2])
 def die(*arguments, **options):
     if when == "after":

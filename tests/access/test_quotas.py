@@ -29,12 +29,12 @@ from nnrt_client import (
     Settings,
     TensorDesc,
 )
-from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.scheduling.compile_quota import CompileQuota
 from nnrt_device_service.sessions.registry import SessionRegistry
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings as DaemonSettings
-from nnrt_device_service.transport.grpc.identities import host_of
+from nnrt_hdi.access.callers import host_of
+from nnrt_hdi.access.identity import Identity, Role
 
 MIB = 1 << 20
 

@@ -15,8 +15,8 @@ from conftest import StartDaemon
 
 from access.conftest import Access, start, works
 from access.test_audit import lines
-from nnrt_device_service.access.audit import AuditLog
-from nnrt_device_service.access.refusals import BURST, DELAY_S, MOST_SOURCES, OTHERS, RESERVE, Refusals
+from nnrt_hdi.access.audit import AuditLog
+from nnrt_hdi.access.refusals import BURST, DELAY_S, MOST_SOURCES, OTHERS, RESERVE, Refusals
 from nnrt_hdi.v2 import session_pb2_grpc
 
 GUESSES, MANY_GUESSES = 40, 320

@@ -19,11 +19,11 @@ from access.conftest import move, refusal, works
 from nnrt_client import Runtime, Settings
 from nnrt_client.session.credentials import ticket_metadata
 from nnrt_client.session.device import session_of
-from nnrt_device_service.access.access_file import AccessFile, Credentials
-from nnrt_device_service.access.identity import Identity
-from nnrt_device_service.access.unix_users import SHARED_USER
 from nnrt_device_service.transport.grpc.identities import Identities
 from nnrt_device_service.transport.grpc.tickets import Tickets
+from nnrt_hdi.access.access_file import AccessFile, Credentials
+from nnrt_hdi.access.identity import Identity
+from nnrt_hdi.access.unix_users import SHARED_USER
 from nnrt_hdi.errors import InvalidFile
 from nnrt_hdi.v2 import session_pb2, session_pb2_grpc
 

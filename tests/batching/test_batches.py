@@ -169,6 +169,16 @@ def test_shapes_of_one_session_leave_others_theirs() -> None:
     assert other.find_bucket(shapes(0)) is known[0]
 
 
+def test_runs_on_behalf_of_others() -> None:
+    """They are joined with those of the same identity, or with all where batches may span identities."""
+    for is_for_all in (False, True):
+        member = Member(Group(Batching(max_size=16), is_for_all=is_for_all))
+        adas, bobs, own = (member.find_bucket(shapes(0), served) for served in ("ada", "bob", ""))
+        assert member.find_bucket(shapes(0), "ada") is adas
+        assert (adas is bobs is own) == is_for_all
+        assert is_for_all or len({adas, bobs, own}) == 3
+
+
 def test_shapes_are_forgotten_with_the_sessions_that_had_them() -> None:
     group = Group(Batching(max_size=16))
     bucket = weakref.ref(Member(group).find_bucket(shapes(0)))

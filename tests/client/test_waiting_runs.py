@@ -10,6 +10,7 @@ from nnrt_client.run.waiting_runs import AGEING_S, WaitingRuns
 class Run:
     priority: Priority
     number: int = 0
+    on_behalf_of: str | None = None
 
 
 class Clock:
@@ -29,6 +30,20 @@ def test_priorities_then_order_of_coming() -> None:
     assert none[0] < medium[0]
     order = (*high, none[0], medium[0], none[1], medium[1], *low)
     assert [waiting.take() for _ in runs] == [runs[index] for index in order]
+    assert not waiting
+
+
+def test_identities_take_turns() -> None:
+    """Within a priority, and each with its runs in the order in which they came."""
+    waiting = WaitingRuns[Run](Clock())
+    many = [Run(Priority.NONE, number, "many") for number in range(4)]
+    few = [Run(Priority.NONE, number, "few") for number in range(2)]
+    for run in (*many, *few):
+        waiting.append(run)
+    waiting.remove(many[1])
+    waiting.remove(many[1])
+    assert list(waiting) == [many[0], many[2], many[3], *few]
+    assert [waiting.take() for _ in range(5)] == [many[0], few[0], many[2], few[1], many[3]]
     assert not waiting
 
 

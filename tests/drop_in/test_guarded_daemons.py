@@ -14,10 +14,10 @@ from drop_in.both_runtimes import require_equal
 from drop_in.conftest import sums
 from nnrt_client.onnxruntime.capi.onnxruntime_pybind11_state import EPFail, InvalidArgument, NoSuchFile
 from nnrt_client.onnxruntime.connections import _connections
-from nnrt_device_service.access.access_file import new_entry
-from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.access.keys import CA, Authority
 from nnrt_device_service.access.tokens import issue_token
+from nnrt_hdi.access.access_file import new_entry
+from nnrt_hdi.access.identity import Identity, Role
 
 NNRT = "NnrtExecutionProvider"
 X = np.array([[1, 2, 3]], np.float32)

@@ -28,6 +28,7 @@ from ways import (
 
 from nnrt_hdi.enums import DataType, NodeType
 from nnrt_hdi.errors import InvalidParameter, UnavailableDevice
+from nnrt_hdi.limits import MAX_DESCRIPTIONS, MAX_FRAMES
 from nnrt_hdi.tensor import data_type_of, flat_bytes
 from nnrt_hdi.v2 import device_pb2, model_pb2
 from nnrt_hdi.v2.prepared_model_pb2 import AwaitRunRequest, CancelRunsRequest, RunPacket, RunRequest
@@ -81,6 +82,43 @@ def test_a_description_numbered_0_is_not_kept(client: RawClient, way: Way) -> No
     assert answer.first(3) == [11, 22, 33]
     unknown = ask(way, kind.frame(X, number=0, is_described=False))
     assert unknown.outcome.is_unknown
+
+
+def test_descriptions_of_one_identity_leave_others_theirs(client: RawClient, way: Way) -> None:
+    """Of very many that are kept on behalf of one, the oldest are forgotten."""
+    model_id = model_of(client)
+    few, many = (describe_runs(model_id, (3,), on_behalf_of=name) for name in ("few", "many"))
+    assert ask(way, few.frame(X)).first(3) == [11, 22, 33]
+    first = 10_000
+    for begin in range(first, first + MAX_DESCRIPTIONS, MAX_FRAMES):
+        ask_all(way, *(many.frame(X, number=number) for number in range(begin, begin + MAX_FRAMES)))
+    assert ask(way, few.bare(X)).first(3) == [11, 22, 33]
+    assert ask(way, many.bare(X, number=first)).outcome.is_unknown
+    assert ask(way, many.bare(X, number=first + 1)).first(3) == [11, 22, 33]
+
+
+@pytest.mark.parametrize("name", ["a b", "a\n", "\0", "-a", "x" * 65, "x" * 10_000, "ä"])
+def test_names_that_no_identity_has(client: RawClient, way: Way, name: str) -> None:
+    """They are refused, without repeating them at length."""
+    model_id = model_of(client)
+    request = RunRequest(model_id=model_id, inputs=[io_tensor(X)], on_behalf_of=name)
+    with pytest.raises(InvalidParameter, match=r"on_behalf_of: it is .*give an identity's name") as refused:
+        client.call("PreparedModel.Run", request)
+    assert len(str(refused.value)) < 500
+    refusal = ask(way, describe_runs(model_id, (3,), on_behalf_of=name).frame(X)).refusal
+    assert "give an identity's name" in str(refusal)
+
+
+def test_the_unary_call_counts_for_others(client: RawClient) -> None:
+    """Also if it fails."""
+    request = RunRequest(model_id=model_of(client), inputs=[io_tensor(X)], on_behalf_of="unary")
+    client.call("PreparedModel.Run", request)
+    request.inputs[0].data.region.buffer_id = 1 << 40
+    with pytest.raises(UnavailableDevice, match="no buffer"):
+        client.call("PreparedModel.Run", request)
+    (reply,) = client.call("NnrtDevice.GetCounters", device_pb2.GetCountersRequest())
+    (counted,) = [each for each in reply.identities if each.identity == "unary"]
+    assert dict(counted.runs) == {"done": 1, "refused": 1}
 
 
 def test_many_frames_of_a_packet_fail_each_alone(client: RawClient, way: Way) -> None:

@@ -133,7 +133,7 @@ def test_a_process_without_descriptors_does_not_try_without_end(
     monkeypatch.setattr(TCPServer, "get_request", fail_at_first)
     device = Device(create({}), DeviceSettings())
     closing.callback(device.close, 0.0)
-    port = MetricsPort("127.0.0.1:0", device, DeviceSettings())
+    port = MetricsPort("127.0.0.1:0", device, DeviceSettings(), None)
     closing.callback(port.stop)
     with urlopen(f"http://127.0.0.1:{port.server_address[1]}/metrics", timeout=_TIMEOUT_S) as reply:
         assert b"nnrt_device_slots" in reply.read()

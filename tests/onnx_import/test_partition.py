@@ -136,6 +136,15 @@ def test_exports_without_an_operator(
                 np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 + step)
 
 
+def test_parts_run_on_behalf_of_others(shared_daemon: DaemonProcess) -> None:
+    """Those on the device count for the identity that the run is for."""
+    model = cut_models.of_another_domain()
+    with cut(model.SerializeToString(), shared_daemon.address) as session:
+        session.run(feeds(model, 1), on_behalf_of="caller-of-parts")
+        counted = {each.identity: each for each in session.device.counters().identities}
+    assert counted["caller-of-parts"].runs == {"done": 2}
+
+
 def test_behind_an_operator_of_another_domain(shared_daemon: DaemonProcess) -> None:
     """The device runs what comes behind it, too."""
     model = cut_models.of_another_domain()

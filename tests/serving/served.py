@@ -54,7 +54,8 @@ class ServerProcess:
         if ready[:2] != ["listening", "on"]:
             self.kill()
             raise RuntimeError(f"the server did not start: {self.log()}")
-        self._addresses = dict(one.split("://") for one in ready[2:])
+        named = (one.split("://") for one in ready[2:])
+        self._addresses = {scheme.removesuffix("s"): address for scheme, address in named}
 
     @property
     def http(self) -> str:

@@ -270,6 +270,7 @@ def test_limits_of_bytes(start_server: StartServer, models: Path) -> None:
     assert call(server.http, "POST", INFER, changed()).status == 200
 
 
+@pytest.mark.slow
 def test_slow_clients(start_server: StartServer, models: Path) -> None:
     """One that sends no head is hung up on, one that sends no body is told so, and one that reads nothing is left."""
     server = start_server(models, "--read-s", "0.3")
@@ -293,6 +294,7 @@ def test_slow_clients(start_server: StartServer, models: Path) -> None:
     assert call(server.http, "POST", INFER, changed()).status == 200
 
 
+@pytest.mark.slow
 def test_more_connections_than_the_server_takes(shared_daemon: DaemonProcess, models: Path) -> None:
     """They are closed at once, and gRPC still has descriptors."""
     most = 75

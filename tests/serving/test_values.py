@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -74,8 +75,8 @@ def test_strings_that_are_no_text_are_refused(ask: Callable[..., Any]) -> None:
 
 
 def test_json_has_strings(server: ServerProcess) -> None:
-    import httpx
-
     body = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1, 2], "data": ["a", "ü"]}]}
-    answer = httpx.post(f"http://{server.http}/v2/models/echo/infer", json=body).json()
-    assert answer["outputs"][0]["data"] == ["a", "ü"]
+    asked = Request(f"http://{server.http}/v2/models/echo/infer", json.dumps(body).encode(), method="POST")
+    with urlopen(asked, timeout=30) as answer:  # noqa: S310
+        (y,) = json.load(answer)["outputs"]
+    assert y["data"] == ["a", "ü"]

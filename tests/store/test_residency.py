@@ -15,7 +15,6 @@ from storing_backend import StoringBackend, StoringModel
 from storing_device import X, ask, device_on, graph, prepared
 from waiting import until
 
-from nnrt_device_service.access.identity import ANYBODY, Identity, Role
 from nnrt_device_service.device import Device
 from nnrt_device_service.models import residency
 from nnrt_device_service.models.compilations import Progress
@@ -24,6 +23,7 @@ from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
+from nnrt_hdi.access.identity import ANYBODY, Identity, Role
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory, TimedOut, UnknownHandle, Unsupported
 from nnrt_hdi.files.store_directory import SUFFIX

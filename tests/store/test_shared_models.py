@@ -12,7 +12,6 @@ from storing_backend import StoringBackend, StoringModel
 from storing_device import ask, graph, prepared, session_of
 from waiting import until
 
-from nnrt_device_service.access.identity import Identity, Role
 from nnrt_device_service.device import Device
 from nnrt_device_service.memory.constants import MissingConstants
 from nnrt_device_service.memory.memory_budget import LEAST_BYTES, MemoryBudget
@@ -24,6 +23,7 @@ from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import Settings
 from nnrt_hdi import wire
+from nnrt_hdi.access.identity import Identity, Role
 from nnrt_hdi.backend import Cancellation, ModelConfig, Origin, PreparedModel
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory, UnavailableDevice, Unsupported

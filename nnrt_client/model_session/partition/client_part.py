@@ -97,6 +97,7 @@ class ClientPart:
         sizes: Mapping[str, int],
         timeout_ms: int | None,
         targets: Mapping[str, RunTensor[Any]],
+        on_behalf_of: str | None,
     ) -> "ClientCall":
         """Prepare a run on these values, with the sizes of named dimensions.
 

@@ -33,10 +33,14 @@ class DevicePart:
         sizes: Mapping[str, int],
         timeout_ms: int | None,
         targets: Mapping[str, RunTensor[Any]],
+        on_behalf_of: str | None,
     ) -> "DeviceCall":
-        """Prepare a run on these values, with the sizes of named dimensions and the tensors that it may write to."""
+        """Prepare a run on these values, with the sizes of named dimensions and the tensors that it may write to.
+
+        `on_behalf_of` is the name of the identity for which the daemon counts the run, or None.
+        """
         given = {name: targets[name] for name in self.outputs if name in targets}
-        return DeviceCall(self, [values[name] for name in self.inputs], sizes, timeout_ms, given)
+        return DeviceCall(self, [values[name] for name in self.inputs], sizes, timeout_ms, given, on_behalf_of)
 
 
 class DeviceCall:
@@ -49,6 +53,7 @@ class DeviceCall:
         sizes: Mapping[str, int],
         timeout_ms: int | None,
         given: Mapping[str, RunTensor[Any]],
+        on_behalf_of: str | None,
     ) -> None:
         """Prepare a run; `given` are tensors of the application that it writes to."""
         self.is_writing = bool(given)
@@ -57,6 +62,7 @@ class DeviceCall:
         self._sizes = sizes
         self._timeout_ms = timeout_ms
         self._given = given
+        self._on_behalf_of = on_behalf_of
         self._targets: dict[str, ResidentTensor] = {}
         self._future: RunFuture[Any] | None = None
         self._is_stopped = False
@@ -72,7 +78,9 @@ class DeviceCall:
         outputs: list[Any] | None = None
         if targets := {**self._targets, **self._given}:
             outputs = [targets.get(name) or NewArray() for name in self._part.outputs]
-        future = self._part.executor._submit(self._inputs, outputs, self._timeout_ms, None)
+        future = self._part.executor._submit(
+            self._inputs, outputs, self._timeout_ms, None, on_behalf_of=self._on_behalf_of
+        )
         self._future = future
         if self._is_stopped:
             self.stop()

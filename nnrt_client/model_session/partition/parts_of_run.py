@@ -39,8 +39,12 @@ class ReadyPart(Protocol):
         sizes: Mapping[str, int],
         timeout_ms: int | None,
         targets: Mapping[str, RunTensor[Any]],
+        on_behalf_of: str | None,
     ) -> PartCall:
-        """Prepare a run on these values, with the sizes of named dimensions and the tensors that it may write to."""
+        """Prepare a run on these values, with the sizes of named dimensions and the tensors that it may write to.
+
+        `on_behalf_of` is the name of the identity for which a daemon counts the run, or None.
+        """
 
 
 class PartsOfRun:
@@ -104,7 +108,8 @@ class PartsOfRun:
                     return
                 part = self._parts[ready[0]]
                 del self._waiting[ready[0]]
-                call = part.call(self.values, self._sizes, self.run.remaining_ms or None, self._targets)
+                run = self.run
+                call = part.call(self.values, self._sizes, run.remaining_ms or None, self._targets, run.on_behalf_of)
                 self._calls.append(call)
                 if call.is_writing:
                     self._writing.add(call)

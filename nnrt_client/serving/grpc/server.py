@@ -14,6 +14,8 @@ from nnrt_client.serving.grpc.reflection import SERVICE, offer_reflection
 from nnrt_client.serving.grpc.servicer import Servicer
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.wire import open_inference_pb2 as pb
+from nnrt_hdi.access.certificates import Certificates
+from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import InvalidParameter
 
 # Call of a method of the servicer: its request and context to its response.
@@ -62,6 +64,16 @@ def _handlers(servicer: Servicer) -> Any:
     return grpc.method_handlers_generic_handler(SERVICE, methods)
 
 
+def _credentials(tls: WatchedFiles[Certificates]) -> Any:
+    """Return gRPC's credentials, which take the files' content anew when it changes."""
+
+    def configuration() -> Any:
+        now = tls.content()
+        return grpc.ssl_server_certificate_configuration([(now.key, now.certificate)], now.client_ca)
+
+    return grpc.dynamic_ssl_server_credentials(configuration(), configuration, tls.content().client_ca is not None)
+
+
 class _Health(health.HealthServicer):  # type: ignore[misc]  # It has no types.
     """Health of a server, for clients that ask or watch. At its end they are let go."""
 
@@ -90,7 +102,9 @@ class _Health(health.HealthServicer):  # type: ignore[misc]  # It has no types.
 class GrpcServer:
     """gRPC server at an address."""
 
-    def __init__(self, state: ServerState, address: str, most_bytes: int) -> None:
+    def __init__(
+        self, state: ServerState, address: str, most_bytes: int, tls: WatchedFiles[Certificates] | None = None
+    ) -> None:
         """Listen. Messages have at most `most_bytes`. Raises InvalidParameter if it can't listen."""
         options = [
             ("grpc.max_receive_message_length", most_bytes),
@@ -105,11 +119,14 @@ class GrpcServer:
         offer_reflection(self._server)
         host = address.rpartition(":")[0]
         try:
-            port = self._server.add_insecure_port(address)
+            if tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, _credentials(tls))
         except RuntimeError as error:
             raise InvalidParameter("can't listen there", place=f"--grpc {address!r}") from error
         # Address that clients use.
-        self.address = f"grpc://{host}:{port}"
+        self.address = f"{'grpc' if tls is None else 'grpcs'}://{host}:{port}"
 
     async def start(self) -> None:
         """Take calls."""

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -14,11 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from nnrt_client.serving import descriptions
+from nnrt_client.serving.call import Call
 from nnrt_client.serving.errors import RETRY_AFTER_S, NotReady, http_status
 from nnrt_client.serving.rest.bodies import BodyOfParts, OneLength, read_body
 from nnrt_client.serving.rest.documents import field, parse, text_of
 from nnrt_client.serving.rest.messages import parts_of, request_of
 from nnrt_client.serving.server_state import ServerState
+from nnrt_hdi.access.callers import host_at
 from nnrt_hdi.errors import InvalidParameter, NnrtError, Unsupported
 
 # Header with the number of bytes of the JSON, of a body that has the bytes of tensors behind it.
@@ -29,44 +32,48 @@ _RETRY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _GONE = 499
 
 ResultT = TypeVar("ResultT")
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Application:
     """Calls of the protocol, for a server of ASGI."""
 
-    def __init__(self, state: ServerState, read_s: float) -> None:
-        """Create it. A body must begin to come within `read_s` seconds."""
+    def __init__(self, state: ServerState, metrics: Endpoint, read_s: float) -> None:
+        """Create it. `metrics` tells metrics; a body must begin to come within `read_s` seconds."""
         self._state = state
+        self._metrics = metrics
         self._read_s = read_s
 
     def asgi(self) -> Starlette:
         """Return the application that a server runs."""
         model = "/v2/models/{model}"
         region = "/v2/systemsharedmemory/region/{region}"
+        unregister = "SystemSharedMemoryUnregister"
         routes = [
-            Route("/v2", self._metadata),
-            Route("/v2/health/live", self._live),
-            Route("/v2/health/ready", self._ready),
-            Route("/v2/models/stats", self._statistics),
+            self._route("/metrics", "Metrics", self._metrics),
+            self._route("/v2", "ServerMetadata", self._metadata),
+            self._route("/v2/health/live", "ServerLive", self._live),
+            self._route("/v2/health/ready", "ServerReady", self._ready),
+            self._route("/v2/models/stats", "ModelStatistics", self._statistics),
             *(
-                Route(f"{of}{call}", endpoint, methods=[method])
+                self._route(f"{of}{path}", call, endpoint, method)
                 for of in (model, model + "/versions/{version}")
-                for call, endpoint, method in (
-                    ("", self._model_metadata, "GET"),
-                    ("/ready", self._model_ready, "GET"),
-                    ("/config", self._model_config, "GET"),
-                    ("/stats", self._statistics, "GET"),
-                    ("/infer", self._infer, "POST"),
+                for path, call, endpoint, method in (
+                    ("", "ModelMetadata", self._model_metadata, "GET"),
+                    ("/ready", "ModelReady", self._model_ready, "GET"),
+                    ("/config", "ModelConfig", self._model_config, "GET"),
+                    ("/stats", "ModelStatistics", self._statistics, "GET"),
+                    ("/infer", "ModelInfer", self._infer, "POST"),
                 )
             ),
-            Route("/v2/repository/index", self._index, methods=["POST"]),
-            Route("/v2/repository/models/{model}/load", self._load, methods=["POST"]),
-            Route("/v2/repository/models/{model}/unload", self._unload, methods=["POST"]),
-            Route("/v2/systemsharedmemory/status", self._regions),
-            Route(region + "/status", self._regions),
-            Route(region + "/register", self._register, methods=["POST"]),
-            Route("/v2/systemsharedmemory/unregister", self._unregister, methods=["POST"]),
-            Route(region + "/unregister", self._unregister, methods=["POST"]),
+            self._route("/v2/repository/index", "RepositoryIndex", self._index, "POST"),
+            self._route("/v2/repository/models/{model}/load", "RepositoryModelLoad", self._load, "POST"),
+            self._route("/v2/repository/models/{model}/unload", "RepositoryModelUnload", self._unload, "POST"),
+            self._route("/v2/systemsharedmemory/status", "SystemSharedMemoryStatus", self._regions),
+            self._route(region + "/status", "SystemSharedMemoryStatus", self._regions),
+            self._route(region + "/register", "SystemSharedMemoryRegister", self._register, "POST"),
+            self._route(region + "/unregister", unregister, self._unregister, "POST"),
+            self._route("/v2/systemsharedmemory/unregister", unregister, self._unregister, "POST"),
         ]
         handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
             NnrtError: _told_error,
@@ -75,6 +82,15 @@ class Application:
             Exception: _told_fault,
         }
         return Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(OneLength)])
+
+    def _route(self, path: str, name: str, endpoint: Endpoint, method: str = "GET") -> Route:
+        """Return the route of a call, whose name is that in gRPC."""
+
+        async def respond(request: Request) -> Response:
+            call = _call_of(request, name)
+            return await self._state.calls.make(call, lambda: _response_to(call, endpoint(request)))
+
+        return Route(path, respond, methods=[method])
 
     async def _live(self, request: Request) -> Response:
         return _document({"live": True})
@@ -143,7 +159,7 @@ class Application:
         with state.intake.request() as held:
             body = await read_body(request, held, self._read_s)
             given = request_of(*_named(request), body, _json_bytes(request), state.memory, held)
-            response = await _while_connected(request, state.inference.infer(given))
+            response = await _while_connected(request, state.inference.infer(given, request.state.call))
         head, parts = await parts_of(response)
         headers = {_JSON_BYTES: str(len(head))} if parts else {}
         told = BodyOfParts([head, *parts], headers, "application/octet-stream" if parts else "application/json")
@@ -154,6 +170,39 @@ class Application:
         """Return the document in the body of a request."""
         with self._state.intake.request() as held:
             return parse(memoryview(await read_body(request, held, self._read_s)))
+
+
+def _call_of(request: Request, name: str) -> Call:
+    """Return the call that a request makes; its endpoint finds it in the request's state."""
+    host, port = request.client or ("", 0)
+    model, version = _named(request)
+    call = Call(
+        "http",
+        name,
+        f"{host}:{port}",
+        host_at(host),
+        request.headers,
+        partial(getattr, request.state, "certificate", ""),
+        model=model,
+        version=version,
+        in_bytes=int(request.headers.get("content-length", 0)),
+    )
+    request.state.call = call
+    return call
+
+
+async def _response_to(call: Call, work: Awaitable[Response]) -> Response:
+    """Return the response to a call, and note in the call what is told of it."""
+    try:
+        response = await work
+    except HTTPException as error:
+        call.status = HTTPStatus(error.status_code).name
+        raise
+    except ClientDisconnect:
+        call.status = "CANCELLED"
+        raise
+    call.out_bytes = int(response.headers.get("content-length", 0))
+    return response
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT:
@@ -195,7 +244,9 @@ def _document(document: Any, status: int = HTTPStatus.OK, headers: dict[str, str
 
 
 def _error(message: str, status: int) -> Response:
-    headers = {"retry-after": str(RETRY_AFTER_S)} if status in _RETRY else None
+    headers = {"retry-after": str(RETRY_AFTER_S)} if status in _RETRY else {}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
     return _document({"error": message}, status, headers)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import h11
@@ -31,6 +32,8 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         # asyncio does so only for sockets of its own: a response is written in several pieces.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if (connection := transport.get_extra_info("ssl_object")) is not None:
+            self.app_state = {**self.app_state, "certificate": _common_name(connection.getpeercert())}
         if len(self.connections) > self._most:
             self.transport.abort()
         else:
@@ -73,3 +76,9 @@ class Connection(H11Protocol):
         if self.cycle is None or self.cycle.response_complete:
             return ("the request after", self.cycle)
         return None
+
+
+def _common_name(certificate: Mapping[str, Any] | None) -> str:
+    """Return the common name in a certificate as OpenSSL tells it, empty without one."""
+    parts = (certificate or {}).get("subject", ())
+    return next((value for part in parts for name, value in part if name == "commonName"), "")

@@ -8,15 +8,15 @@ from typing import Any
 
 import grpc
 
-from nnrt_device_service.access.identity import Role
 from nnrt_device_service.device import Device
-from nnrt_device_service.host.log_context import add_log_fields
+from nnrt_device_service.host.log_context import add_log_fields, log_fields
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.transport.grpc.call_threads import CallThreads
-from nnrt_device_service.transport.grpc.identities import UNIX, host_of, source_of
 from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES, arity_of
 from nnrt_device_service.transport.grpc.requests import RequestReader
+from nnrt_hdi.access.callers import UNIX, host_of, source_at
+from nnrt_hdi.access.identity import Identity, Role
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OperationForbidden, OutOfMemory, UnknownHandle
 from nnrt_hdi.wire import SESSION_METADATA
 
@@ -77,6 +77,8 @@ def count_error(device: Device, context: Any, method: str, error: NnrtError) -> 
     except UnknownHandle:
         usage = device.sessions.counters.find(None)
     if method == _RUN:
+        if (served := log_fields().get("on_behalf_of")) is not None:
+            usage = device.sessions.counters.find(Identity("name", str(served)))
         usage.count_ended_run(error, was_cancelled=not context.is_active())
     else:
         usage.count_error(error)
@@ -214,7 +216,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
                 counts.enter_context(self._connections.counted(context.peer()))
             except OutOfMemory as error:
                 peer = context.peer()
-                self._device.refusals.audit(source_of(peer), None, peer=peer, method=method, cause=str(error))
+                self._device.refusals.audit(source_at(host_of(peer)), None, peer=peer, method=method, cause=str(error))
                 raise
             yield None  # `SessionRegistry` counts sessions.
 

@@ -41,6 +41,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
         context.add_callback(cancellation.cancel)
         run = read_run(session, request, cancellation, received_at_ns)
+        add_log_fields(run.served_fields)
         self._device.executing.execute(run)
         reply, inline_bytes = self._replies.message(run)
         if inline_bytes >= COUNTED_BYTES:

@@ -7,15 +7,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from nnrt_device_service.access.identity import Identity
-from nnrt_device_service.access.refusals import DELAY_S
 from nnrt_device_service.device import Device
 from nnrt_device_service.host.log_context import add_log_fields
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
 from nnrt_device_service.transport.grpc.admission import session_id_of
-from nnrt_device_service.transport.grpc.identities import Identities, source_of
+from nnrt_device_service.transport.grpc.identities import Identities
 from nnrt_hdi import HDI_VERSION, PROTOCOL_MINOR, wire
+from nnrt_hdi.access.callers import host_of, source_at
+from nnrt_hdi.access.identity import Identity
+from nnrt_hdi.access.refusals import DELAY_S
 from nnrt_hdi.batching import FEATURE as BATCHING_FEATURE
 from nnrt_hdi.chunks import FEATURE as CHUNKS_FEATURE
 from nnrt_hdi.compression import FEATURE
@@ -57,7 +58,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
             session.client = f"{name!r} of {session.identity} at {context.peer()}"
             session.wants_compression = FEATURE in hello.hello.features
             if session_id is None:
-                self._device.open_account(session, user)
+                self._device.open_account(session, user, self._identities.role_of)
                 session.on_end = partial(self._audit_end, time.monotonic())
             what = "session opened" if session_id is None else "session resumed"
             self._audit(what, session, peer=context.peer(), client=name, user=user)
@@ -97,7 +98,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
         The number of delayed calls is limited for each host. If the limit is reached, only few tokens are checked. A
         caller that knows the id of a session counts in the limit of the session's identity instead.
         """
-        source, refusals = source_of(context.peer()), self._device.refusals
+        source, refusals = source_at(host_of(context.peer())), self._device.refusals
         waiter = source
         with suppress(UnknownHandle):
             waiter = str(self._device.sessions.find(session_id or b"").identity)

@@ -4,47 +4,30 @@ The daemon makes a span only as a child of a client's span, whose traceparent mu
 SDK's environment variables, OTEL_*, say where spans go and how they are sampled.
 """
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Any
 
 import grpc
-from opentelemetry import context as contexts
 from opentelemetry import trace
-from opentelemetry.sdk.environment_variables import (
-    OTEL_EXPORTER_OTLP_PROTOCOL,
-    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,
-    OTEL_SERVICE_NAME,
-)
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import SpanKind
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from nnrt_device_service.device import Device
 from nnrt_device_service.runs.replies import Times
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES, arity_of
 from nnrt_hdi import __version__
-from nnrt_hdi.errors import Failure, InvalidParameter
+from nnrt_hdi.errors import Failure
 from nnrt_hdi.run_times import IN_DAEMON, PARTS
-from nnrt_hdi.spans import DEVICE_RUN, Backlog, add_error, add_parts, wall_ns
+from nnrt_hdi.span_exporters import provider_as_set
+from nnrt_hdi.spans import DEVICE_RUN, Backlog, add_error, add_parts, parent_of, wall_ns
 
 _PLACE = "--traces"
-_OTEL_TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
-_EXPORTERS = "opentelemetry_traces_exporter"
-_PROPAGATOR = TraceContextTextMapPropagator()
 # Most runs per second that get spans: making more would slow down other clients' runs.
 _MOST_PER_S = 500
-# Length of a traceparent of version 00.
-_LENGTH = 55
 # Seconds that the remaining spans get to be exported when the daemon ends.
 _LAST_S = 3.0
 
@@ -54,7 +37,7 @@ class Traces:
 
     def __init__(self, device: Device) -> None:
         """Make the exporters; raise InvalidParameter if the environment names one that isn't installed."""
-        self._provider = _provider(device.info.device_name)
+        self._provider = provider_as_set("nnrt-device", _PLACE, **{"nnrt.device": device.info.device_name})
         self.tracer = self._provider.get_tracer("nnrt_device_service", __version__)
         self._backlog = Backlog("traces", _MOST_PER_S)
         self._device_name = device.info.device_name
@@ -89,7 +72,7 @@ class Traces:
         return run.description.traceparent, {
             "nnrt.device": self._device_name,
             "nnrt.session": run.session.label,
-            "nnrt.identity": str(run.session.identity),
+            "nnrt.identity": str(run.payer.identity),
             "nnrt.model": run.description.model_id,
             "nnrt.run": run.id,
         }
@@ -137,15 +120,6 @@ class TracingInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc 
         return handler._replace(**{arity: wrapped(getattr(handler, arity), begin)})
 
 
-def parent_of(metadata: Mapping[str, Any]) -> contexts.Context | None:
-    """Return the context of the parent span that the metadata name, or None if they name none or an invalid one."""
-    traceparent = metadata.get("traceparent")
-    if not isinstance(traceparent, str) or len(traceparent) != _LENGTH:
-        return None
-    context = _PROPAGATOR.extract({name: metadata[name] for name in _PROPAGATOR.fields if name in metadata})
-    return context if trace.get_current_span(context).get_span_context().is_valid else None
-
-
 def _traced(behavior: Callable[[Any, Any], Any], begin: Callable[[], Any]) -> Callable[[Any, Any], Any]:
     def call(request: Any, context: Any) -> Any:
         with _ending(begin()) as span, trace.use_span(span, record_exception=False, set_status_on_exception=False):
@@ -174,42 +148,3 @@ def _ending(span: trace.Span) -> Iterator[trace.Span]:
         raise
     finally:
         span.end()
-
-
-def _provider(device_name: str) -> TracerProvider:
-    """Return the process's own tracer provider, if it was started with one, or a new one as the environment says."""
-    provider = trace.get_tracer_provider()
-    if isinstance(provider, TracerProvider):
-        return provider
-    named = {} if os.environ.get(OTEL_SERVICE_NAME) else {"service.name": "nnrt-device"}
-    resource = Resource.create({**named, "nnrt.device": device_name})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    for name in filter(None, map(str.strip, os.environ.get(_OTEL_TRACES_EXPORTER, "otlp").split(","))):
-        if name != "none":
-            provider.add_span_processor(BatchSpanProcessor(_exporter(name)))
-    return provider
-
-
-def _line_of(span: ReadableSpan) -> str:
-    return f"{span.to_json(indent=None)}\n"
-
-
-def _exporter(name: str) -> SpanExporter:
-    if name == "otlp":
-        protocol = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_PROTOCOL) or os.environ.get(OTEL_EXPORTER_OTLP_PROTOCOL)
-        name = "otlp_proto_http" if protocol == "http/protobuf" else "otlp_proto_grpc"
-    found = tuple(entry_points(group=_EXPORTERS, name=name))
-    if not found:
-        known = ", ".join(sorted(point.name for point in entry_points(group=_EXPORTERS)))
-        raise InvalidParameter(
-            f"no exporter {name!r} is installed for {_OTEL_TRACES_EXPORTER}; there is {known}. Install"
-            " opentelemetry-exporter-otlp for `otlp`, or set it to another one, or to `none`",
-            place=_PLACE,
-        )
-    # The console exporter writes to stderr, one line for each span: a supervisor keeps stderr with the log, not stdout.
-    options = {"out": sys.stderr, "formatter": _line_of} if name == "console" else {}
-    try:
-        exporter: SpanExporter = found[0].load()(**options)
-    except Exception as error:
-        raise InvalidParameter(f"the exporter {name!r} can't be made: {error!r}", place=_PLACE) from error
-    return exporter

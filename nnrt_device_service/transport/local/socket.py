@@ -10,7 +10,6 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from nnrt_device_service.access.identity import Role
 from nnrt_device_service.device import Device
 from nnrt_device_service.host.peer import peer_of
 from nnrt_device_service.host.threads import start_thread
@@ -20,6 +19,7 @@ from nnrt_device_service.transport.local.batchers import LocalBatchers
 from nnrt_device_service.transport.local.connection import LocalConnection
 from nnrt_device_service.transport.local.messages import PLACE, end_connection, refuse, undecodable
 from nnrt_device_service.transport.local.reactor import Reactor
+from nnrt_hdi.access.identity import Role
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden, OutOfMemory
 from nnrt_hdi.shared_memory import has_few_descriptors
 from nnrt_hdi.v2 import local_socket_pb2

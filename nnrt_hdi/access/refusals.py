@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from nnrt_device_service.access.audit import AuditLog
-from nnrt_device_service.access.identity import Identity
+from nnrt_hdi.access.audit import AuditLog
+from nnrt_hdi.access.identity import Identity
 
 # Refusals of one source that may be audited in a burst; each interval adds one.
 BURST = 10

@@ -1,4 +1,4 @@
-"""Log lines that are written without waiting: a reader that doesn't read can't block the daemon."""
+"""Log lines that are written without waiting: a reader that doesn't read can't block the process."""
 
 import fcntl
 import os
@@ -21,16 +21,16 @@ class LogLines(ABC):
         self._lock = threading.Lock()
         self._lost = 0
 
-    def write(self, line: str) -> None:
-        """Write a line. Raises OSError for the first of several lost lines."""
+    def write(self, *lines: str) -> None:
+        """Write lines together. Raises OSError when the first are lost."""
         with self._lock:
-            lines = [self._format_lost(self._lost), line] if self._lost else [line]
+            written = [self._format_lost(self._lost), *lines] if self._lost else lines
             try:
-                self._put("".join(f"{line}\n" for line in lines).encode(errors="backslashreplace"))
+                self._put("".join(f"{line}\n" for line in written).encode(errors="backslashreplace"))
                 self._lost = 0
             except OSError:
-                self._lost += 1
-                if self._lost == 1:
+                self._lost += len(lines)
+                if self._lost == len(lines):
                     raise
 
     def close(self) -> None:

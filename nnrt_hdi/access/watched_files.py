@@ -1,4 +1,4 @@
-"""Files that are read again when they change while the daemon runs."""
+"""Files that are read again when they change while the process runs."""
 
 import logging
 import threading

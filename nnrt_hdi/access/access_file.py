@@ -1,10 +1,9 @@
-"""Access file: the identities that may use a daemon, and their roles.
+"""Access file: the identities that may use a daemon or a server of models, and their roles.
 
 Each line is one credential of an identity: `NAME ROLE token SHA256`, `NAME ROLE certificate COMMON-NAME` or
 `NAME ROLE user UNIX-USER`. Tokens are long and random, so a plain hash of one reveals nothing about it.
 """
 
-import hmac
 import os
 import pwd
 import re
@@ -15,13 +14,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
-from nnrt_device_service.access.identity import ROLES, Identity, Role
-from nnrt_device_service.access.new_file import write_new
-from nnrt_device_service.access.unix_users import SHARED_USER
-from nnrt_device_service.access.watched_files import WatchedFiles
+from nnrt_hdi.access.identity import NAME, ROLES, Identity, Role
+from nnrt_hdi.access.unix_users import SHARED_USER
+from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.errors import ConnectionFailed, InvalidFile
+from nnrt_hdi.files.new_file import write_new
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KINDS = ("token", "certificate", "user")
 _MOST_BYTES = 16 << 20
@@ -72,20 +70,15 @@ class AccessFile:
         A token takes precedence over a certificate, a certificate over a Unix user. Raises ConnectionFailed if the file
         names no identity with the credential.
         """
-        entries = self._files.content()
+        if (found := self.find(shown)) is not None:
+            return found
         if shown.token:
-            if found := _of_token(entries, shown.token):
-                return found
             raise ConnectionFailed("the daemon knows no such token (its --access file); look whether it was replaced")
         if shown.certificate:
-            if found := entries.known.get(("certificate", shown.certificate)):
-                return found
             known = f"the certificate is of {shown.certificate!r}{_UNNAMED}"
         elif shown.user_id == SHARED_USER:
             known = f"{_SHARED}; it may be anybody{_UNNAMED}"
         elif shown.user_id is not None:
-            if found := entries.known.get(("user", str(shown.user_id))):
-                return replace(found, user_id=shown.user_id)
             known = f"the kernel says Unix user {shown.user_id}{_UNNAMED}"
         else:
             known = "the client sent no token (certificates count only if the daemon has --tls-client-ca)"
@@ -93,6 +86,23 @@ class AccessFile:
             f"{known}; set token_file to your token's (Settings, NNRT_TOKEN_FILE or --token-file), or ask whoever keeps"
             " the daemon's --access file"
         )
+
+    def role_of(self, name: str) -> Role | None:
+        """Return the role of the identity of this name, or None if the file doesn't name it."""
+        return self._files.content().roles.get(name)
+
+    def find(self, shown: Credentials) -> Identity | None:
+        """Return the identity that the credentials prove, or None if the file names none with the credential."""
+        known = self._files.content().known
+        if shown.token:
+            # It is found by a digest, so the time reveals nothing about tokens.
+            return known.get(("token", sha256(shown.token).hexdigest()))
+        if shown.certificate:
+            return known.get(("certificate", shown.certificate))
+        if shown.user_id in (None, SHARED_USER):
+            return None
+        found = known.get(("user", str(shown.user_id)))
+        return found and replace(found, user_id=shown.user_id)
 
     def is_valid(self, identity: Identity) -> bool:
         """Return whether the client's credential still proves this identity, with at least the same role."""
@@ -133,15 +143,6 @@ def _write(path: Path, lines: Sequence[str]) -> None:
     text = "\n".join([*lines, ""])
     _parsed(text, path)
     write_new(path, text.encode(), is_private=True, replaces=True)
-
-
-def _of_token(entries: _Entries, token: bytes) -> Identity | None:
-    """Return the identity with this token. Compares all tokens, so that the time reveals nothing."""
-    digest, found = sha256(token).hexdigest(), None
-    for (kind, value), identity in entries.known.items():
-        if kind == "token" and hmac.compare_digest(value, digest):
-            found = identity
-    return found
 
 
 def _read(path: Path) -> _Entries:

@@ -1,9 +1,16 @@
 """Identity of a client, and its rights."""
 
+import re
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from nnrt_hdi.errors import OperationForbidden
+from nnrt_hdi.errors import InvalidParameter, OperationForbidden
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+"""Names that identities may have."""
+
+# Characters of a wrong name that an error shows.
+_SHOWN = 80
 
 
 class Role(IntEnum):
@@ -17,7 +24,9 @@ class Role(IntEnum):
     """Compile models."""
     RESTORE = 4
     """Import caches of other daemons and programs in the device's own format, and export compiled models."""
-    ADMINISTER = 5
+    SERVE = 5
+    """Run models on behalf of other identities, for which these runs then count."""
+    ADMINISTER = 6
     """Read the counters of all identities, and open sessions when the daemon is full for others."""
 
     def __str__(self) -> str:
@@ -44,12 +53,17 @@ class Identity:
     def __str__(self) -> str:
         # The name in a certificate may have any characters, and goes to logs.
         name = repr(self.name) if self.kind == "certificate" else self.name
-        return name if self.kind == "name" else f"{self.kind} {name}"
+        return name if self.is_named else f"{self.kind} {name}"
 
     @property
     def is_proven(self) -> bool:
         """True if no other client can have this identity."""
         return self.kind != "host"
+
+    @property
+    def is_named(self) -> bool:
+        """True if an access file has given it its name."""
+        return self.kind == "name"
 
     def is_same(self, other: "Identity") -> bool:
         """Return whether both are the same client, regardless of roles."""
@@ -62,6 +76,18 @@ class Identity:
                 f"{self} has the role {str(self.role)!r}, and {what} needs {str(role)!r}; ask whoever keeps the"
                 " daemon's --access file"
             )
+
+
+def require_name(name: object, place: str) -> str:
+    """Return the name of an identity; raise InvalidParameter if no identity can have it."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        shown = name[:_SHOWN] if isinstance(name, str) else name
+        raise InvalidParameter(
+            f"it is {shown!r}; give an identity's name: at most 64 letters, digits and ._@-, beginning with a letter"
+            " or digit",
+            place=place,
+        )
+    return name
 
 
 # Identity of all clients where identities aren't checked.

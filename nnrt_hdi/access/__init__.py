@@ -1,0 +1,1 @@
+"""Identities and rights of callers, and the files that define them."""
