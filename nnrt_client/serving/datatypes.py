@@ -51,7 +51,7 @@ def element_count(datatype: str, shape: Sequence[int], place: str) -> int:
     if len(shape) > _MOST_DIMS:
         raise InvalidParameter(f"there are {len(shape)} dimensions; use at most {_MOST_DIMS}", place=place)
     if any(dim < 0 for dim in shape):
-        raise InvalidParameter(f"the shape is {format_shape(tuple(shape))}; dimensions are 0 or more", place=place)
+        raise InvalidParameter(f"the shape is {list(shape)}; dimensions are 0 or more", place=place)
     # NumPy takes no shape that would be too large without its zeros, either.
     most = _MOST_STRINGS if datatype == BYTES else _MOST_ELEMENTS
     if math.prod(max(dim, 1) for dim in shape) > most:

@@ -9,9 +9,9 @@ from nnrt_hdi.tensor import Shape
 
 Parameter = bool | int | float | str
 
-# Most bytes of a request besides tensors as bytes: reading them holds up all other requests, and takes many times their
-# memory.
-MOST_TEXT_BYTES = 64 << 20
+# Most bytes of a request besides tensors as bytes. Reading so many takes a second, in which no other request goes on
+# and daemons hear nothing, and many times their memory.
+MOST_TEXT_BYTES = 16 << 20
 
 
 @dataclass(slots=True)

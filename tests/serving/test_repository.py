@@ -257,3 +257,18 @@ def _link(path: Path, target: str) -> None:
     made = path.with_name(".link")
     made.symlink_to(target)
     made.replace(path)
+
+
+def test_a_folder_that_is_away_keeps_what_is_served(start_server: StartServer, tmp_path: Path) -> None:
+    """The log tells it once, and changes are found when it is back."""
+    root = tmp_path / "models"
+    add_version(root, "m", 1)
+    server = start_server(root, "--quiet-s", "0.1", "--look-s", "0.1")
+    with Client(server) as client:
+        root.rename(tmp_path / "away")
+        until(lambda: "what is served stays as it is" in server.log())
+        assert {client.ask("m") for _ in range(300)} == {"1"}
+        add_version(tmp_path / "away", "m", 2)
+        (tmp_path / "away").rename(root)
+        until(lambda: client.states("m") == {"2": "READY"}, client.index)
+    assert server.log().count("what is served stays as it is") == 1

@@ -57,8 +57,8 @@ class FoundVersion:
         if len(models) == 1:
             return self.folder / models[0]
         what = "there are several models" if models else f"there is no file {name!r}" if name else "there is no model"
-        listed = list(models or self.names)
-        raise InvalidPath(f"{what}, but {listed}; put one there, or name it by `file` in {settings_file.FILE}")
+        others = f", but {list(models or self.names)}" if self.names else ""
+        raise InvalidPath(f"{what}{others}; put one there, or name it by `file` in {settings_file.FILE}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,12 +181,16 @@ class Repository:
     # ---- the task
 
     async def _follow(self) -> None:
+        told = ""
         while True:
             await self._alarm.wait(self._look_s)
             try:
                 await self._look()
+                told = ""
             except NnrtError as error:
-                _log.warning("what is served stays as it is: %s", error)
+                if str(error) != told:
+                    told = str(error)
+                    _log.warning("what is served stays as it is: %s", told)
             except Exception:
                 _log.exception("looking at %s failed", self._folder.root)
 

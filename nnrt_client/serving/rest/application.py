@@ -160,7 +160,7 @@ class Application:
             body = await read_body(request, held, self._read_s)
             given = request_of(*_named(request), body, _json_bytes(request), state.memory, held)
             response = await _while_connected(request, state.inference.infer(given, request.state.call))
-        head, parts = parts_of(response)
+        head, parts = await parts_of(response)
         headers = {_JSON_BYTES: str(len(head))} if parts else {}
         told = BodyOfParts([head, *parts], headers, "application/octet-stream" if parts else "application/json")
         await told.compress(request.headers.get("accept-encoding", ""))

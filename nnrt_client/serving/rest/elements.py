@@ -21,8 +21,6 @@ _KINDS: dict[str, tuple[set[type], str]] = {
 }
 # Types that JSON has no elements for.
 _BINARY_ONLY = ("FP16",)
-# Most elements of an output: making their text holds up all other requests.
-_MOST_ELEMENTS = 1 << 22
 
 
 def from_elements(datatype: str, shape: Shape, data: Any, place: str) -> Array:
@@ -52,8 +50,6 @@ def to_elements(array: Array, datatype: str, place: str) -> list[Any]:
     """
     if datatype in _BINARY_ONLY:
         raise InvalidParameter(f"{datatype} travels as binary data only; ask for that", place=place)
-    if array.size > _MOST_ELEMENTS:
-        raise InvalidParameter(f"it has {array.size} elements; ask for binary data above {_MOST_ELEMENTS}", place=place)
     if datatype == BYTES:
         return [_decoded(item, place) for item in array.ravel()]
     if array.dtype.kind == "f" and not np.isfinite(array).all():

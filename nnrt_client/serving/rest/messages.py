@@ -1,5 +1,6 @@
 """Bodies of HTTP as requests, and responses as parts of bodies."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from nnrt_hdi.errors import InvalidParameter
 
 # Parameter of a tensor whose bytes follow the JSON, and of a request whose outputs are to do so.
 _SIZE, _BINARY_OUTPUT = "binary_data_size", "binary_data_output"
+# Most elements of an output that becomes JSON, and those that do so before others get their turn.
+_MOST_ELEMENTS, _PIECE = 1 << 22, 1 << 13
 
 
 def request_of(
@@ -55,7 +58,7 @@ def request_of(
     )
 
 
-def parts_of(response: InferResponse) -> tuple[bytes, Sequence[Buffer]]:
+async def parts_of(response: InferResponse) -> tuple[bytes, Sequence[Buffer]]:
     """Return the JSON of a response, and the bytes of tensors that follow it. No element is copied.
 
     Raises:
@@ -67,8 +70,8 @@ def parts_of(response: InferResponse) -> tuple[bytes, Sequence[Buffer]]:
     if response.parameters:
         head["parameters"] = response.parameters
     parts: list[Buffer] = []
-    head["outputs"] = [_told(output, parts) for output in response.outputs]
-    return text_of(head), parts
+    outputs = [await _told(output, parts) for output in response.outputs]
+    return b"".join((text_of(head)[:-1], b',"outputs":[', b",".join(outputs), b"]}")), parts
 
 
 class _Inputs:
@@ -123,13 +126,26 @@ def _wanted(given: Mapping[str, Any], memory: SharedMemory, is_binary: bool) -> 
     return wanted_output(name, parameters(given, f"output {name!r}"), memory, is_binary=is_binary)
 
 
-def _told(output: MadeOutput, parts: list[Buffer]) -> dict[str, Any]:
+async def _told(output: MadeOutput, parts: list[Buffer]) -> bytes:
     """Return the JSON of an output; its bytes are added to `parts` if they were asked for."""
     told = {"name": output.wanted.name, "datatype": output.datatype, "shape": output.shape}
     if output.array is None:
-        return {**told, "parameters": told_region(output)}
+        return text_of({**told, "parameters": told_region(output)})
     if output.wanted.is_binary:
         data = memoryview(to_bytes(output.array))
         parts.append(data)
-        return {**told, "parameters": {_SIZE: data.nbytes}}
-    return {**told, "data": to_elements(output.array, output.datatype, f"output {output.wanted.name!r}")}
+        return text_of({**told, "parameters": {_SIZE: data.nbytes}})
+    elements = await _text(output.array, output.datatype, f"output {output.wanted.name!r}")
+    return b"".join((text_of(told)[:-1], b',"data":[', elements, b"]}"))
+
+
+async def _text(array: Array, datatype: str, place: str) -> bytes:
+    """Return the elements of a tensor as those of a list of JSON. Raises InvalidParameter if there are too many."""
+    if array.size > _MOST_ELEMENTS:
+        raise InvalidParameter(f"it has {array.size} elements; ask for binary data above {_MOST_ELEMENTS}", place=place)
+    flat, pieces = array.ravel(), list[bytes]()
+    for at in range(0, max(flat.size, 1), _PIECE):
+        if at:
+            await asyncio.sleep(0)
+        pieces.append(text_of(to_elements(flat[at : at + _PIECE], datatype, place))[1:-1])
+    return b",".join(pieces)
