@@ -18,6 +18,8 @@ from node_tests import NodeTest, array, collected
 from nnrt_client.onnx_import import program_from_onnx
 from nnrt_hdi.backend import Backend, Cancellation, ModelConfig, load_backend
 from nnrt_hdi.errors import NnrtError
+from nnrt_hdi.packed_values import PackedSpec
+from nnrt_hdi.tensor import TensorSpec
 
 KEPT = Path(__file__).with_name("program_node_tests.json")
 PASSED = "passes"
@@ -44,7 +46,7 @@ def _outcome(test: NodeTest, backend: Backend) -> str:
         if "NNRt has only tensors" in str(error):
             return NO_TENSORS
         return NOT_IN_PROCESS if _in_process(test) is None else _reason(error)
-    if _same(test, got, [list(map(array, outputs)) for _, outputs in test.data_sets]):
+    if _same(test, got, [list(map(_value, outputs)) for _, outputs in test.data_sets]):
         return PASSED
     wanted = _in_process(test)
     return AS_IN_PROCESS if wanted is not None and _same(test, got, wanted) else "differs from ONNX Runtime in process"
@@ -56,7 +58,12 @@ def _run(test: NodeTest, backend: Backend) -> list[list[Any]]:
     try:
         names = [info.name for info in test.model.graph.input]
         order = [names.index(spec.name) for spec in model.inputs]
-        return [list(model.run([array(inputs[at]) for at in order], Cancellation())) for inputs, _ in test.data_sets]
+        made = []
+        for inputs, _ in test.data_sets:
+            given = [_packed(spec, _value(inputs[at])) for spec, at in zip(model.inputs, order, strict=True)]
+            outputs = model.run(given, Cancellation())
+            made.append([_unpacked(*one) for one in zip(model.outputs, outputs, strict=True)])
+        return made
     finally:
         model.close()
 
@@ -72,19 +79,39 @@ def _in_process(test: NodeTest) -> list[list[Any]] | None:
             test.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
         return [
-            list(session.run(None, dict(zip(names, map(array, inputs), strict=True)))) for inputs, _ in test.data_sets
+            list(session.run(None, dict(zip(names, map(_value, inputs), strict=True)))) for inputs, _ in test.data_sets
         ]
     except Exception:  # Of many types, none of which is NNRt's.
         return None
 
 
-def _same(test: NodeTest, got: list[list[Any]], wanted: list[list[Any]]) -> bool:
-    return all(
-        (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
-        and np.allclose(mine, theirs, rtol=test.rtol, atol=test.atol, equal_nan=mine.dtype.kind in "fc")
-        for mines, theirses in zip(got, wanted, strict=True)
-        for mine, theirs in zip(mines, theirses, strict=True)
-    )
+def _value(given: Any) -> Any:
+    """Return a value of a data set: an array, a list of values, or None."""
+    if given is None or isinstance(given, list):
+        return given and [_value(one) for one in given]
+    return array(given)
+
+
+def _packed(spec: TensorSpec, value: Any) -> Any:
+    return spec.value.pack(value) if isinstance(spec, PackedSpec) else value
+
+
+def _unpacked(spec: TensorSpec, value: Any) -> Any:
+    return spec.value.unpack(value) if isinstance(spec, PackedSpec) else value
+
+
+def _same(test: NodeTest, got: Any, wanted: Any) -> bool:
+    """Return whether outputs are the same: arrays, or lists of them in any depth."""
+    if wanted is None:
+        return got is None
+    if not isinstance(wanted, np.ndarray):
+        is_list = isinstance(got, list) and isinstance(wanted, list) and len(got) == len(wanted)
+        return is_list and all(_same(test, *pair) for pair in zip(got, wanted, strict=True))
+    if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
+        return False
+    if got.dtype.kind == "O":
+        return got.tolist() == wanted.tolist()
+    return np.allclose(got, wanted, rtol=test.rtol, atol=test.atol, equal_nan=got.dtype.kind in "fc")
 
 
 def _reason(error: NnrtError) -> str:
