@@ -111,7 +111,7 @@ def _same(test: NodeTest, got: Any, wanted: Any) -> bool:
         return False
     if got.dtype.kind == "O":
         return got.tolist() == wanted.tolist()
-    return np.allclose(got, wanted, rtol=test.rtol, atol=test.atol, equal_nan=got.dtype.kind in "fc")
+    return bool(np.allclose(got, wanted, rtol=test.rtol, atol=test.atol, equal_nan=got.dtype.kind in "fc"))
 
 
 def _reason(error: NnrtError) -> str:
