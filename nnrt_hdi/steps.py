@@ -131,7 +131,7 @@ class StepMaker:
         self._nodes = {
             index: _NodeTemplate(
                 SimpleNamespace(**OPERATORS[graph.nodes[index].type].bind(graph.nodes[index].attrs)),
-                _picker(graph.nodes[index].inputs),
+                picker(graph.nodes[index].inputs),
                 [(at, graph.tensors[at].numpy_dtype) for at in graph.nodes[index].outputs],
                 last_uses,
                 [at for at in last_uses if at not in given],
@@ -310,6 +310,6 @@ class _NodeTemplate:
         return real_kernel(kernel, call, self._view, library) if self._view else kernel
 
 
-def _picker(indices: tuple[int, ...]) -> Callable[[Sequence[Value]], Sequence[Value]]:
+def picker(indices: tuple[int, ...]) -> Callable[[Sequence[Value]], Sequence[Value]]:
     """Return a function that picks the tensors with these indices from all tensors of a run."""
     return itemgetter(*indices) if len(indices) > 1 else lambda values: [values[index] for index in indices]

@@ -110,7 +110,7 @@ def _same(test: NodeTest, got: Any, wanted: Any) -> bool:
     if not isinstance(got, np.ndarray) or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
         return False
     if got.dtype.kind == "O":
-        return got.tolist() == wanted.tolist()
+        return bool(got.tolist() == wanted.tolist())
     return bool(np.allclose(got, wanted, rtol=test.rtol, atol=test.atol, equal_nan=got.dtype.kind in "fc"))
 
 

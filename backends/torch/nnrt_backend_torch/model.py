@@ -12,9 +12,10 @@ from nnrt_backend_torch.buffers import tensor_in
 from nnrt_backend_torch.compiling import Compute, compiled
 from nnrt_backend_torch.device import TorchDevice
 from nnrt_backend_torch.errors import typed
+from nnrt_backend_torch.fusing import fused
 from nnrt_backend_torch.kernels import KERNELS
 from nnrt_backend_torch.kernels.checks import Check, found_by, made_later
-from nnrt_backend_torch.kernels.kernel import DTYPES, ON_HOST, Call
+from nnrt_backend_torch.kernels.kernel import DTYPES, ON_HOST, Call, cast
 from nnrt_backend_torch.quantized import dequantize, quantize
 from nnrt_backend_torch.stream import Collect
 from nnrt_hdi.backend import Cancellation, RunEnd, StartableModel, ended
@@ -166,7 +167,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
     def _kind(self, known: KnownTensors) -> RunKind:
         """Return what runs of a kind have in common; called before the first one."""
         with self._stream.current(), torch.inference_mode():
-            folded = self._maker.fold(self._maker.make(known), self._constants, self._results)
+            folded = fused(self._graph, self._maker.fold(self._maker.make(known), self._constants, self._results))
         steps = folded.run.steps
         kept = frozenset(_memory(tensor) for tensor in folded.values if tensor is not None)
         if not self._compiles or any(isinstance(step, OpenStep) for step in steps):
@@ -281,7 +282,7 @@ class TorchModel(StartableModel, OpenGraphModel[RunKind]):
                     f"the kernel made {format_shape(result.shape)}; it is to make {format_shape(shape)}"
                 )
             # A kernel may compute in a wider type than its result has. It is converted here, once.
-            result = result.to(stored_as[index])
+            result = cast(result, stored_as[index])
             # A small view would keep all of what it views, which counts as freed.
             if LARGE_BYTES <= result.untyped_storage().nbytes() > 2 * result.nbytes:
                 result = result.clone()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch.nn import functional
 
+from nnrt_backend_torch.kernels.checks import are_made_later
 from nnrt_backend_torch.kernels.kernel import Call, cast_all, element, kernel, per_channel
 from nnrt_hdi.enums import ActivationType, DataType, NodeType
 from nnrt_hdi.ops.operands import UNSIGNED_INTEGERS
@@ -80,6 +81,8 @@ def soft_plus(x: torch.Tensor) -> torch.Tensor:
 def gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     """Compute x Phi(x), Phi the normal distribution; approximate: D. Hendrycks, K. Gimpel (2016), equation 2."""
     y = functional.gelu(x, approximate="tanh" if approximate else "none")
+    if not are_made_later() and x.amax().item() < torch.inf:
+        return y
     return torch.where(x == torch.inf, x, y)  # torch gives NaN.
 
 

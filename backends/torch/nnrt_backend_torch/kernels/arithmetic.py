@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from nnrt_backend_torch.kernels.activation import activated
-from nnrt_backend_torch.kernels.kernel import COMPUTED_IN, DTYPES, LOWEST, Call, Kernel, kernel, per_channel
+from nnrt_backend_torch.kernels.kernel import COMPUTED_IN, DTYPES, LOWEST, Call, Kernel, cast, kernel, per_channel
 from nnrt_hdi.enums import DataType, EltwiseMode, NodeType
 
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -147,7 +147,7 @@ def _combined(call: Call, function: Function, a: torch.Tensor, b: torch.Tensor) 
 
 def _cast(call: Call, x: torch.Tensor) -> torch.Tensor:
     """Convert an operand to the result's type, and to the one that represents it; negative numbers wrap around."""
-    return _wrapped(call, x).to(call.dtype)
+    return cast(_wrapped(call, x), call.dtype)
 
 
 def _wrapped(call: Call, x: torch.Tensor) -> torch.Tensor:

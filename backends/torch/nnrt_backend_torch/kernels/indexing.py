@@ -20,7 +20,10 @@ def gather(call: Call, x: torch.Tensor, indices: torch.Tensor, axis: torch.Tenso
     require_inside(indices, is_outside(indices, size), (size,))
     if not size and indices.numel():  # Only a check that comes later lets it pass.
         return torch.zeros(call.outputs[0].shape, dtype=x.dtype, device=x.device)
-    entries = bits(x).index_select(at, inside(indices, size).reshape(-1)).view(x.dtype)
+    source = bits(x)
+    if indices.numel() >= size:  # Whole entries are faster to select than single elements.
+        source = source.contiguous()
+    entries = source.index_select(at, inside(indices, size).reshape(-1)).view(x.dtype)
     return entries.reshape(call.outputs[0].shape)
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "Call",
     "Kernel",
     "bits",
+    "cast",
     "cast_all",
     "computable",
     "compute_type",
@@ -96,9 +97,14 @@ def compute_type(spec: TensorSpec) -> torch.dtype:
     return COMPUTED_IN.get(dtype, dtype)
 
 
+def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Convert a tensor to a type. One that has it is returned at once: to ask torch takes longer than small sums."""
+    return x if x.dtype is dtype else x.to(dtype)
+
+
 def cast_all(dtype: torch.dtype, *tensors: torch.Tensor) -> list[torch.Tensor]:
     """Convert tensors to a type, without copying those that have it."""
-    return [tensor.to(dtype) for tensor in tensors]
+    return [cast(tensor, dtype) for tensor in tensors]
 
 
 def computable(x: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from nnrt_backend_torch.kernels.activation import activated
-from nnrt_backend_torch.kernels.kernel import Call, cast_all, kernel
+from nnrt_backend_torch.kernels.kernel import Call, Kernel, cast_all, kernel
 from nnrt_backend_torch.kernels.pieces import product
 from nnrt_hdi.enums import NodeType
 from nnrt_hdi.ops.linear import lstm_depth
@@ -69,6 +69,16 @@ def lstm(
     )
     compute = _whole_lstm if is_plain and is_faster and x.numel() else _lstm_by_steps
     return compute(call, x, w_ih, w_hh, biases, hx, cx)
+
+
+def biased_product(transposed: bool) -> Kernel:
+    """Return the kernel of f(A B + bias), where B is one matrix, perhaps transposed, and bias a vector."""
+
+    def compute(call: Call, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        a, b, bias = factors(call, a, b, bias)
+        return activated(call, functional.linear(a, b if transposed else b.mT, bias))
+
+    return compute
 
 
 def factors(call: Call, *tensors: torch.Tensor) -> list[torch.Tensor]:

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from nnrt_backend_torch.kernels.activation import fused
 from nnrt_backend_torch.kernels.checks import are_made_later
-from nnrt_backend_torch.kernels.kernel import Call, kernel, per_channel
+from nnrt_backend_torch.kernels.kernel import Call, cast, cast_all, kernel, per_channel
 from nnrt_backend_torch.kernels.pieces import reduced_runs
 from nnrt_backend_torch.kernels.reduction import accumulator, sum_square
 from nnrt_hdi.enums import DataType, NodeType
@@ -16,8 +16,8 @@ from nnrt_hdi.ops.operands import named_axes
 from nnrt_hdi.steps import check_stop
 from nnrt_hdi.tensor import NUMPY_DTYPES
 
-# Sums of the squares of smaller numbers are finite in FLOAT32, whatever fits in memory.
-LARGE = 1e13
+# A mean of so many standard deviations costs four of the 24 bits of a FLOAT32.
+FAR = 16
 # The most elements that a CPU's thread standardizes at a time: in FLOAT64 they fit in its cache.
 PIECE = 1 << 16
 # The same for other devices, whose memory they needn't fill.
@@ -105,13 +105,17 @@ def standardized(call: Call, rows: torch.Tensor, *vectors: torch.Tensor) -> torc
     The result is new.
 
     In FLOAT32 the squares of large numbers would be infinite, and a mean that is far from 0 would leave few digits of
-    the deviations. So a CPU subtracts the mean first, and looks whether the squares are finite; else FLOAT64 is used.
+    the deviations. So a CPU looks at the means and deviations; it subtracts the means first if they are far from 0, and
+    uses FLOAT64 if a variance isn't finite.
     """
     if call.device.type == "cpu" and call.dtype is torch.float32 and not are_made_later():
-        centered = rows.to(call.dtype)
-        centered = centered - centered.mean(1, keepdim=True)
-        if centered.abs().amax().item() < LARGE:  # False for NaN.
-            return _layer_norm(call, centered, *(vector.to(call.dtype) for vector in vectors))
+        near, weight, bias = cast_all(call.dtype, rows, *vectors) if vectors else (cast(rows, call.dtype), None, None)
+        for _ in range(2):
+            y, mean, factor = torch.native_layer_norm(near, near.shape[1:], weight, bias, call.attrs.epsilon)
+            # The factor is 0 if the variance is infinite. Comparisons with NaN are false.
+            if (mean.abs() * factor).amax().item() < FAR and factor.amin().item() > 0:
+                return y
+            near = near - near.mean(1, keepdim=True)
     wide = accumulator(rows)
     vectors = tuple(vector.to(wide) for vector in vectors)
 
@@ -137,4 +141,4 @@ def _layer_norm(call: Call, rows: torch.Tensor, *vectors: torch.Tensor) -> torch
 
 def _given(call: Call, x: torch.Tensor) -> torch.Tensor:
     """Return a tensor in the type to compute in. CUDA computes FLOAT16 in FLOAT32 by itself, and rounds once."""
-    return x if x.is_cuda else x.to(call.dtype)
+    return x if x.is_cuda else cast(x, call.dtype)
