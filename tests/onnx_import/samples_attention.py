@@ -135,6 +135,33 @@ _WRITTEN = [
         ((_split(9, dtype="f2"), _split(dtype="f2"), np.array([6, 2])), {}),
     )
 ]
+# ONNX Runtime's own operators in FLOAT16.
+_X, _ROW = 300 * _real(2, 3, 32, dtype="f2"), _real(32, dtype="f2")
+_SEEN = np.array([[1] * 6 + [0] * 2, [1] * 8], "i4")
+_HALVES = [
+    Sample(op_type, 21, given, frozenset(constant), attributes, outputs, domain=domain, atol=4e-3)
+    for op_type, domain, given, constant, outputs, attributes in (
+        ("SimplifiedLayerNormalization", "", (_X, _ROW), [1], 1, {}),
+        ("SkipSimplifiedLayerNormalization", MICROSOFT, (_X, _X / 2, _ROW, _ROW), [2, 3], 1, {}),
+        ("RotaryEmbedding", MICROSOFT, (_X / 300, _PLACES, *(x.astype("f2") for x in _ANGLES)), [2, 3], 1, {}),
+        (
+            "MultiHeadAttention",
+            MICROSOFT,
+            (*[_X / 300] * 3, None, _SEEN, None, *[_real(2, 4, 5, 8, dtype="f2")] * 2),
+            [],
+            3,
+            {"num_heads": 4},
+        ),
+        (
+            "MatMulNBits",
+            MICROSOFT,
+            (_X / 300, np.arange(96, dtype="u1").reshape(6, 2, 8), np.full(12, 0.02, "f2")),
+            [1, 2],
+            1,
+            {"K": 32, "N": 6, "block_size": 16},
+        ),
+    )
+]
 ATTENTION = [
     *_OF_HEADS_SPLIT,
     *_SCORES,
@@ -146,6 +173,7 @@ ATTENTION = [
     *_TURNED,
     *_NORMED,
     *_WRITTEN,
+    *_HALVES,
 ]
 
 # The kernels of ONNX Runtime rotate heads of this width or more.
