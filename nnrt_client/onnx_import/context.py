@@ -1,8 +1,8 @@
 """State that all nodes of an import share: the file, the model under construction, problems and limits."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
@@ -99,6 +99,8 @@ class Context:
         self._node_count = 0
         self._room = _FREE_BYTES + _BYTES_PER_FILE_BYTE * file.size_bytes
         self._owners: list[Owner] = []
+        # What nodes compute alike, by what it is: `NodeBuilder.once`.
+        self.shared: dict[Hashable, Any] = {}
 
     def set_owner(self, owner: Owner) -> None:
         """Attribute later operations and problems to a node of the graph, or to a value."""

@@ -185,7 +185,7 @@ class NodeImport:
     def _builder(self, fuse: Callable[[], FuseType], quant: QuantParam | None = None) -> NodeBuilder:
         name = self.node.name or self.follower.names[0]
         outputs = [self.scope.is_read(output) for output in self.node.output]
-        return NodeBuilder(self.model, self.node.op_type, name, self.opset, outputs, fuse, quant)
+        return NodeBuilder(self.model, self.node.op_type, name, self.opset, outputs, fuse, quant, self.context.shared)
 
     def _import_shape_arithmetic(
         self, operator: OnnxOperator, given: list[Value | None], attributes: Mapping[str, Any], numbers: Elements

@@ -37,10 +37,6 @@ _REASONS = {
     ),
 }
 _MICROSOFT_REASONS = {
-    "GroupQueryAttention": (
-        "rows of different lengths (seqlens_k) and a past that is a buffer are decided in a run; export it with"
-        " MultiHeadAttention"
-    ),
     "EPContext": "it holds a model that was compiled for one accelerator; give the model that it was compiled from",
 }
 _DOMAIN_REASONS = {

@@ -329,11 +329,13 @@ _FEW_BITS = [
 ]
 # Whole blocks, which a device may keep as they are.
 _FEW_BITS += [
-    _sample("MatMulNBits", real(2, 3, 48), *given, constant=(1, 2, 3), K=48, N=6, block_size=16, bits=bits)
+    _sample("MatMulNBits", real(2, 3, 48), *given, constant=(1, 2, 3, 4), K=48, N=6, block_size=16, bits=bits)
     for bits, given in (
         (4, (ints(6, 3, 8, high=256, dtype="u1"), real(18))),
         (4, (ints(6, 3, 8, high=256, dtype="u1"), real(18), ints(6, 2, high=256, dtype="u1"))),
         (8, (ints(6, 3, 16, high=256, dtype="u1"), real(18), ints(6, 3, high=256, dtype="u1"))),
+        # Columns of a block in several places.
+        (4, (ints(6, 3, 8, high=256, dtype="u1"), real(18), None, np.arange(48, dtype="i4")[::-1] * 5 % 48 // 16)),
     )
 ]
 _LAST_POOLED = [_sample("NhwcMaxPool", array, kernel_shape=[2, 2], strides=[2, 1]) for array in (_LAST, _signed(_LAST))]

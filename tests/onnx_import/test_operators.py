@@ -8,6 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_models import AnyArray, Graph, run_onnxruntime
 from samples import OF_ANY_SIZE, SAMPLES, Sample
+from samples_attention import ATTENTION, GROUPED
 from samples_microsoft import FUSED, QUANTIZED
 
 from nnrt_client import Compilation, Executor, OperationFailed, Runtime, from_onnx
@@ -86,7 +87,7 @@ def test_every_form_of_every_operator_has_a_sample() -> None:
     declared = {id(form) for forms in OPERATORS.values() for form in forms}
     sampled = {
         id(find_operator(sample.domain, sample.op_type, 1 if sample.domain else sample.opset))
-        for sample in [*SAMPLES, *QUANTIZED, *FUSED]
+        for sample in [*SAMPLES, *ATTENTION, *GROUPED, *QUANTIZED, *FUSED]
     }
     missing = [
         f"{form.name} from {form.since} on" for forms in OPERATORS.values() for form in forms if id(form) not in sampled

@@ -242,14 +242,17 @@ def test_integers_that_stand_for_real_numbers_are_not_computed_with() -> None:
         from_onnx(g.model(g.op("Add", y, y)).SerializeToString())
 
 
+_WINDOWED = {"num_heads": 1, "kv_num_heads": 1, "local_window_size": 4, "sliding_window_cache": 1}
+
+
 @pytest.mark.parametrize(
     ("op_type", "count", "attributes", "reason"),
     [
         ("FusedMatMul", 2, {"transBatchA": 1}, "its transBatchA is 1 and its transBatchB 0; put Transpose before it"),
         ("FusedGemm", 2, {"activation": "Sinus"}, "its activation is 'Sinus' with .*; put it behind as an operator"),
         ("Attention", 2, {"num_heads": 1, "do_rotary": 1}, "its do_rotary is 1; export it with RotaryEmbedding"),
-        ("MultiHeadAttention", 1, {"num_heads": 1}, "packed into one; use three inputs"),
-        ("GroupQueryAttention", 2, {}, "rows of different lengths .*; export it with MultiHeadAttention"),
+        ("MultiHeadAttention", 1, {"num_heads": 1}, "comes without keys or values; use three inputs"),
+        ("GroupQueryAttention", 7, _WINDOWED, "its cache is compressed or a window .*; use one of all steps"),
         ("MatMulNBits", 3, {"K": 4, "N": 4, "block_size": 16}, "its weight is known only in a run"),
         ("BeamSearch", 2, {}, "what ONNX Runtime adds here"),
         ("EPContext", 1, {}, "compiled for one accelerator; give the model that it was compiled from"),

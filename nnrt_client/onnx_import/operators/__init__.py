@@ -5,4 +5,4 @@
 
 from nnrt_hdi.ops import FAMILIES, family_modules
 
-family_modules(__name__, (*FAMILIES, "microsoft"))
+family_modules(__name__, (*FAMILIES, "attention", "microsoft"))

@@ -7,6 +7,7 @@ import numpy as np
 from nnrt_client.enums import OperationType
 from nnrt_client.onnx_import.operators.node_builder import NodeBuilder
 from nnrt_client.onnx_import.operators.operator import onnx_operator
+from nnrt_client.onnx_import.operators.steps import pick_steps
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 from nnrt_hdi.tensor import Array
@@ -217,3 +218,48 @@ def _scatter(op: NodeBuilder, x: Value, positions: Value, updates: Value, reduct
     marked = op.apply(OperationType.SCATTER_ND, positions, marks, shape, dims=x.dims)
     is_new = op.apply(OperationType.NOT_EQUAL, marked, op.number(0, number))
     return op.apply(OperationType.WHERE, is_new, placed, x)
+
+
+@onnx_operator("TensorScatter", since=24)
+def tensor_scatter(
+    op: NodeBuilder,
+    past_cache: Value,
+    update: Value,
+    write_indices: Value | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Value:
+    """CONCAT of the cache and the update, and GATHER of their steps by indices of SUB, LESS and WHERE."""
+    at = axis % past_cache.rank
+    if mode not in ("linear", "circular") or not at:
+        refuse(f"its mode is {mode!r} and its axis {axis}; use 'linear' or 'circular', and an axis behind the batch")
+    key = ("written", write_indices, past_cache.dims[0], past_cache.dims[at], update.dims[at], mode)
+    picked = op.once(key, lambda: _written(op, past_cache, update, write_indices, at, is_circular=mode == "circular"))
+    joined = op.apply(OperationType.CONCAT, past_cache, update, axis=at)
+    joined.dims = (*past_cache.dims[:at], past_cache.dims[at] + update.dims[at], *past_cache.dims[at + 1 :])
+    present = pick_steps(op, joined, picked, at)
+    present.dims = past_cache.dims
+    return present
+
+
+def _written(
+    op: NodeBuilder, cache: Value, update: Value, starts: Value | None, axis: int, *, is_circular: bool
+) -> Value:
+    """Return for each step of a written cache its index in the cache and the update together."""
+    count = op.size(cache, axis)
+    places = moved = op.unsqueeze(op.indices(cache, axis), [0])
+    if starts is not None:
+        moved = op.apply(OperationType.SUB, places, op.unsqueeze(starts, [1]))
+    if is_circular:
+        # The remainder has the sign of the dividend, which may be negative.
+        moved = op.apply(OperationType.ADD, op.apply(OperationType.MOD, moved, count), count)
+        moved = op.apply(OperationType.MOD, moved, count)
+    is_new = op.apply(
+        OperationType.LOGICAL_AND,
+        op.apply(OperationType.GREATER_EQUAL, moved, op.number(0, _INT64)),
+        op.apply(OperationType.LESS, moved, op.size(update, axis)),
+    )
+    picked = op.apply(OperationType.WHERE, is_new, op.apply(OperationType.ADD, moved, count), places)
+    picked.dims = (1 if starts is None else cache.dims[0], cache.dims[axis])
+    return picked

@@ -1,7 +1,8 @@
 """Builder that an operator's function receives: the current node, and the model that gets its operations."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -9,12 +10,14 @@ from onnx import TensorProto, helper
 from nnrt_client.enums import DataType, Format, FuseType, OperationType
 from nnrt_client.model.model import Model
 from nnrt_client.onnx_import.operators.operation_builder import Operand, OperationBuilder
-from nnrt_client.onnx_import.shapes.dims import Dims, shape_of
+from nnrt_client.onnx_import.shapes.dims import Dims, Number, shape_of
 from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Dtype, Value, data_type_of
 from nnrt_client.tensors.quant_param import QuantParam
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.tensor import NUMPY_DTYPES
+
+MadeT = TypeVar("MadeT")
 
 # Most elements of a constant that the import adds for a node.
 _MOST_ELEMENTS = 1 << 26
@@ -39,8 +42,10 @@ class NodeBuilder(OperationBuilder):
         outputs: Sequence[bool],
         fuse: Callable[[], FuseType] = lambda: FuseType.NONE,
         quant: QuantParam | None = None,
+        shared: dict[Hashable, Any] | None = None,
     ) -> None:
         super().__init__(model, name)
+        self._shared = {} if shared is None else shared
         self.type = type
         self.opset = opset
         self.outputs = tuple(outputs)
@@ -71,12 +76,20 @@ class NodeBuilder(OperationBuilder):
             refuse(f"its {name} {x} is known only in a run")
         return x.ints
 
+    def once(self, key: Hashable, make: Callable[[], MadeT]) -> MadeT:
+        """Return what `make` returned for the first node of the import that asked with this key."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        made: MadeT = self._shared[key]
+        return made
+
     def size(self, x: Value, axis: int) -> Value:
         """Return a dimension as INT64 of rank 0: a constant, or computed in a run."""
         dim = x.dims[axis]
         if isinstance(dim, int):
             return self.number(dim, np.dtype(np.int64))
-        return self.apply(OperationType.GATHER, self.shape(x), np.array(axis % x.rank), np.array(0))
+        at = np.array(axis % x.rank)
+        return self.once(("size", dim), lambda: self.apply(OperationType.GATHER, self.shape(x), at, np.array(0)))
 
     def shape(self, x: Value) -> Value:
         """Return all dimensions as a vector of INT64 that a run computes."""
@@ -110,10 +123,18 @@ class NodeBuilder(OperationBuilder):
         size = x.dims[axis]
         if isinstance(size, int):
             require_moderate((size,))
-            return self.constant(np.arange(size))
-        places = self.count_up(self.reshape(self.size(x, axis), (1,)))
-        places.dims = (size,)
-        return places
+            return self.once(("indices", size), lambda: self.constant(np.arange(size)))
+        return self.places(size, lambda: self.size(x, axis))
+
+    def places(self, dim: Number, make: Callable[[], Value]) -> Value:
+        """Return the INT64 numbers 0, 1, ..., dim - 1. `make` computes the dimension in a run."""
+
+        def count() -> Value:
+            places = self.count_up(self.reshape(make(), (1,)))
+            places.dims = (dim,)
+            return places
+
+        return self.once(("indices", dim), count)
 
 
 def require_moderate(dims: Dims) -> None:

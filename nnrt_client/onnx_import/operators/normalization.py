@@ -10,6 +10,11 @@ from nnrt_client.onnx_import.signature import refuse
 from nnrt_client.onnx_import.value import Value
 
 _SOFTMAX = {"Softmax": OperationType.SOFTMAX, "LogSoftmax": OperationType.LOG_SOFTMAX}
+# ONNX Runtime's own SimplifiedLayerNormalization is the older one. Its tools write it into ONNX's domain.
+_RMS_DOCS = dict.fromkeys(
+    ("RMSNormalization", "SimplifiedLayerNormalization"),
+    "POW, REDUCE_MEAN, ADD, SQRT, DIV and MUL: x / sqrt(mean(x^2) + epsilon) * scale; FLOAT16 is computed in FLOAT32.",
+)
 _FLAT_DOC = {name: f"{kind.name}, between RESHAPE if it covers several dimensions." for name, kind in _SOFTMAX.items()}
 
 
@@ -74,23 +79,21 @@ def apply_layer_norm(op: NodeBuilder, x: Value, scale: Value, bias: Value | None
     )
 
 
-@onnx_operator("SimplifiedLayerNormalization")
-def simplified_layer_normalization(
+@onnx_operator(*_RMS_DOCS, doc=_RMS_DOCS)
+def rms_normalization(
     op: NodeBuilder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:
-    """POW, REDUCE_MEAN, ADD, SQRT, DIV and MUL: x / sqrt(mean(x^2) + epsilon) * scale.
-
-    ONNX Runtime's own operator, which its tools write into ONNX's domain.
-    """
     return apply_rms_norm(op, x, scale, axis % x.rank, epsilon)
 
 
 def apply_rms_norm(op: NodeBuilder, x: Value, scale: Value, at: int, epsilon: float) -> Value:
     """Divide x by the root mean square of its dimensions from `at` on, and multiply by the scale."""
-    squares = op.apply(OperationType.POW, x, op.number(2, x.dtype))
+    wide = op.cast(x, np.dtype(np.float32)) if x.dtype == np.float16 else x
+    squares = op.apply(OperationType.POW, wide, op.number(2, wide.dtype), dims=x.dims)
     mean = op.apply(OperationType.REDUCE_MEAN, squares, np.arange(at, x.rank), keep_dims=True)
-    root = op.apply(OperationType.SQRT, op.apply(OperationType.ADD, mean, op.number(epsilon, x.dtype)))
-    return op.apply(OperationType.MUL, op.apply(OperationType.DIV, x, root, dims=x.dims), scale, dims=x.dims)
+    root = op.apply(OperationType.SQRT, op.apply(OperationType.ADD, mean, op.number(epsilon, wide.dtype)))
+    normalized = op.cast(op.apply(OperationType.DIV, wide, root, dims=x.dims), scale.dtype)
+    return op.apply(OperationType.MUL, normalized, scale, dims=x.dims)
 
 
 @onnx_operator("LRN")

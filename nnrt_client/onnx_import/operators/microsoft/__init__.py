@@ -7,6 +7,7 @@ from nnrt_client.onnx_import.operators.microsoft import (  # noqa: F401  (each m
     activation,
     attention,
     convolution,
+    grouped_attention,
     linear,
     normalization,
     quantization,

@@ -127,15 +127,22 @@ def matmul_of_few_bits(
 ) -> Value:
     """MATMUL by a UINT8 constant that a run dequantizes by CAST, SUB, MUL and RESHAPE, and ADD of the bias.
 
+    If g_idx scatters the columns of blocks, a GATHER of A puts them side by side.
+
     SUB subtracts the zero points and MUL multiplies by the scales of the blocks. All is computed in the data type of A,
     even if accuracy_level permits less.
     """
-    if g_idx is not None or weight_prepacked:
-        refuse("its columns are in another order, or its weight is laid out for one processor; save it without either")
+    if weight_prepacked:
+        refuse("its weight is laid out for one processor; save it without weight_prepacked")
     if b.array is None or scales.array is None or (zero_points is not None and zero_points.array is None):
         refuse("its weight is known only in a run; make it a constant")
     blocks = -(-K // block_size)
-    steps = op.constant(_unpack(b.array.reshape(N, blocks, -1), bits))
+    unpacked = _unpack(b.array.reshape(N, blocks, -1), bits)
+    if g_idx is not None:
+        order = _order(g_idx, K, block_size)
+        unpacked.reshape(N, -1)[:, :K] = unpacked.reshape(N, -1)[:, order]
+        a = op.apply(OperationType.GATHER, a, order, np.array(a.rank - 1), dims=a.dims)
+    steps = op.constant(unpacked)
     points: Array = np.array(1 << (bits - 1))
     if zero_points is not None and zero_points.array is not None:
         given = zero_points.array.reshape(N, -1)
@@ -152,6 +159,16 @@ def matmul_of_few_bits(
         )
     y = op.apply(OperationType.MATMUL, a, weight, transpose_b=True)
     return y if bias is None else op.apply(OperationType.ADD, y, bias, dims=y.dims)
+
+
+def _order(g_idx: Value, columns: int, block_size: int) -> NDArray[Any]:
+    """Return the order of the columns in which those of a block lie together."""
+    if g_idx.array is None:
+        refuse("its g_idx is known only in a run; make it a constant")
+    order = np.argsort(g_idx.array, kind="stable")
+    if not np.array_equal(g_idx.array[order], np.arange(columns) // block_size):
+        refuse(f"its g_idx does not give each block {block_size} columns; save it without g_idx")
+    return order
 
 
 def _unpack(packed: NDArray[Any], bits: int) -> NDArray[Any]:
