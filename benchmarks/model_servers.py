@@ -270,8 +270,9 @@ def _more_than_fit() -> Report:
         names = [f"plus{at}" for at in range(count)]
         for at, name in enumerate(names):
             add_version(folder, name, "1", heavy_plus(WEIGHT_BYTES // 4 // WIDTH, at))
-        store = "--store-dir", f"{folder}/store", "--resident-bytes", str(count // 10 * WEIGHT_BYTES * 5 // 4)
-        device, _ = stack.enter_context(device_daemon(f"unix:{folder}/device", *store))
+        options = ["--store-dir", f"{folder}/store", "--session-models", str(count)]
+        options += ["--resident-bytes", str(count // 10 * WEIGHT_BYTES * 5 // 4)]
+        device, _ = stack.enter_context(device_daemon(f"unix:{folder}/device", *options))
         address = stack.enter_context(server(folder / "models", device))
         asked = _ask(address, names, 3 * count, lambda _: None)
         report.add(*asked.cells(), str(residency_of(device).restored))

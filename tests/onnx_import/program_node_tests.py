@@ -43,7 +43,7 @@ def _outcome(test: NodeTest, backend: Backend) -> str:
     try:
         got = _run(test, backend)
     except NnrtError as error:
-        if "NNRt has only tensors" in str(error):
+        if "a run takes only tensors" in str(error):
             return NO_TENSORS
         return NOT_IN_PROCESS if _in_process(test) is None else _reason(error)
     if _same(test, got, [list(map(_value, outputs)) for _, outputs in test.data_sets]):
