@@ -19,7 +19,7 @@ from nnrt_hdi.enums import NodeType
 
 # Another seed gives another sample.
 SEED = 1
-ONE_IN = 6
+ONE_IN = 5
 # A value that this many cases share is a subject.
 _MANY = 2 * ONE_IN
 # Number of examples of a property test that sets none.

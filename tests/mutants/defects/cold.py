@@ -15,12 +15,12 @@ from mutants.defects.arrays import fitted, is_nchw
 from mutants.defects.convolution import padded, pads_of, unpadded
 from mutants.defects.state import keep, kept
 from nnrt_hdi.backend import Cancellation, ModelConfig, PreparedModel, Support
-from nnrt_hdi.enums import NodeType, ReduceMode
+from nnrt_hdi.enums import DataType, NodeType, ReduceMode
 from nnrt_hdi.errors import InvalidParameter, NnrtError, OutOfMemory
 from nnrt_hdi.graph import Graph
 from nnrt_hdi.ops.quantized import Scaling
 from nnrt_hdi.part import Part
-from nnrt_hdi.tensor import Array
+from nnrt_hdi.tensor import NUMPY_DTYPES, Array
 
 N = NodeType
 
@@ -351,8 +351,12 @@ def no_state_goes_on(right: Kernel, call: Call, x: AnyArray, *operands: AnyArray
 _HALVES = "it is one step, and only at halves, of which a device may go either way"
 
 
-def _rounded(round_: Callable[[AnyArray, AnyArray], AnyArray], real: AnyArray, scaling: Scaling, dtype: Any) -> Any:
+def _rounded(
+    round_: Callable[[AnyArray, AnyArray], AnyArray], real: AnyArray, scaling: Scaling, data_type: DataType
+) -> Any:
     """Quantize numbers with another rounding, which `round_` does from steps and zero points."""
+    real = np.asarray(real, np.float64)
+    dtype: np.dtype[Any] = NUMPY_DTYPES[data_type]
     along = [-1 if at == scaling.axis and len(scaling.params) > 1 else 1 for at in range(real.ndim)]
     scale = np.array([param.scale or np.inf for param in scaling.params]).reshape(along)
     zero_point = np.array([float(param.zero_point) for param in scaling.params]).reshape(along)
