@@ -1,8 +1,8 @@
 """Plugin for `pytest --quick` (`make quick`): the most useful tests, in well under a minute.
 
 It runs one case of each test function, or one per operator or C function if the cases are about these. It skips tests
-that start their own daemons, such as tests of crashes, limits and lost connections, and tests marked `slow`. Property
-tests try fewer examples.
+that start their own daemons and servers, such as tests of crashes, limits and lost connections, and tests marked
+`slow`. Property tests try fewer examples.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,8 @@ from part import calls_of, subject_of
 
 # Number of examples of a property test, instead of 100.
 _EXAMPLES = 20
+# Fixtures with which tests start daemons and servers of their own.
+_STARTING = frozenset({"start_daemon", "start_server"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,4 +48,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_slow(item: pytest.Item) -> bool:
-    return "start_daemon" in getattr(item, "fixturenames", ()) or item.get_closest_marker("slow") is not None
+    is_starting = not _STARTING.isdisjoint(getattr(item, "fixturenames", ()))
+    return is_starting or item.get_closest_marker("slow") is not None
