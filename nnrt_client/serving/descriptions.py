@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnrt_client.serving.datatypes import BYTES
-from nnrt_client.serving.repository.served_version import ServedVersion, TensorInfo
+from nnrt_client.serving.repository.served_version import ServedVersion
 from nnrt_client.serving.repository.version import Entry, State
 from nnrt_client.serving.server_state import NAME, ServerState
 from nnrt_client.serving.shared_memory import SharedRegion
 from nnrt_client.serving.statistics import Duration
+from nnrt_client.serving.tensor_info import TensorInfo
 from nnrt_hdi import __version__
 
 PLATFORM = "nnrt"

@@ -94,10 +94,9 @@ def _timeout_ms(version: ServedVersion, request: InferRequest) -> int:
 
 async def _outputs(version: ServedVersion, request: InferRequest, named: Mapping[str, Any]) -> list[MadeOutput]:
     wanted = request.outputs or [WantedOutput(info.name, is_binary=request.is_binary) for info in version.outputs]
-    datatypes = {info.name: info.datatype for info in version.outputs}
 
     def make() -> list[MadeOutput]:
-        return [_output(version, one, datatypes[one.name], named[one.name]) for one in wanted]
+        return [_output(version, one, named[one.name]) for one in wanted]
 
     takes_long = any(
         (one.classes or one.region) and getattr(named[one.name], "size", 0) > _MANY for one in request.outputs
@@ -105,8 +104,8 @@ async def _outputs(version: ServedVersion, request: InferRequest, named: Mapping
     return await asyncio.to_thread(make) if takes_long else make()
 
 
-def _output(version: ServedVersion, wanted: WantedOutput, datatype: str, value: Any) -> MadeOutput:
-    place = f"{version.place}: output {wanted.name!r}"
+def _output(version: ServedVersion, wanted: WantedOutput, value: Any) -> MadeOutput:
+    place, datatype = f"{version.place}: output {wanted.name!r}", version.datatypes[wanted.name]
     array: Array = value if isinstance(value, np.ndarray) else texts(value)
     if wanted.classes:
         datatype, array = BYTES, classify(array, wanted.classes, version.labels.get(wanted.name, ()), place)

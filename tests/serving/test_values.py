@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -67,6 +68,17 @@ def test_metadata_of_strings_and_maps(server: ServerProcess) -> None:
         (y,) = client.get_model_metadata("classes")["outputs"]
     assert (x["datatype"], x["shape"]) == ("BYTES", [-1, -1])
     assert (y["datatype"], y["shape"]) == ("BYTES", [-1])
+
+
+def test_a_warm_up_with_strings(onnxruntime_daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = add_model(tmp_path, "echo", text=ECHO).parent.parent
+    (folder / "model.toml").write_text("[[warm_up]]\nx = { shape = [2, 2] }\n[[warm_up]]\n")
+    server = ServerProcess(tmp_path, onnxruntime_daemon.address)
+    try:
+        with triton_http.InferenceServerClient(server.http) as client:
+            assert [(one["state"], one["reason"]) for one in client.get_model_repository_index()] == [("READY", "")]
+    finally:
+        server.kill()
 
 
 def test_strings_that_are_no_text_are_refused(ask: Callable[..., Any]) -> None:

@@ -3,39 +3,18 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from nnrt_client.model_session.pool import PooledSession
-from nnrt_client.serving.datatypes import BYTES, Array, datatype_of
+from nnrt_client.serving.datatypes import Array
 from nnrt_client.serving.errors import Busy
 from nnrt_client.serving.repository.model_settings import ModelSettings
 from nnrt_client.serving.requests import InputTensor
 from nnrt_client.serving.statistics import Statistics
-from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_client.serving.tensor_info import described
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.packed_values import ValueType
-from nnrt_hdi.tensor import UNKNOWN_DIM, Shape, format_shape
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """Input or output of a model, in the protocol's terms. -1 is a dimension that a request chooses."""
-
-    name: str
-    datatype: str
-    shape: Shape
-
-    @classmethod
-    def of(cls, desc: TensorDesc, value: ValueType | None) -> "TensorInfo":
-        """Return the description of an input or output of a session; `value` is its type if it is no tensor of numbers.
-
-        Sequences, maps and strings of unknown rank have one dimension.
-        """
-        if value is not None:
-            return cls(desc.name, BYTES, (UNKNOWN_DIM,) if value.shape is None else value.shape)
-        return cls(desc.name, datatype_of(desc.data_type), desc.shape or ())
+from nnrt_hdi.tensor import UNKNOWN_DIM, format_shape
 
 
 class ServedVersion:
@@ -56,14 +35,14 @@ class ServedVersion:
         self.settings = settings
         # Names of the classes of outputs.
         self.labels = labels
-        values = session.values
-        self.inputs = tuple(TensorInfo.of(desc, values.get(desc.name)) for desc in session.inputs)
-        self.outputs = tuple(TensorInfo.of(desc, values.get(desc.name)) for desc in session.outputs)
+        self.inputs = described(session, session.inputs)
+        self.outputs = described(session, session.outputs)
+        # Data types of the outputs.
+        self.datatypes = {info.name: info.datatype for info in self.outputs}
         self.statistics = Statistics()
         # Requests under way.
         self.under_way = 0
         self._by_name = {info.name: info for info in self.inputs}
-        self._output_names = frozenset(info.name for info in self.outputs)
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
@@ -121,8 +100,8 @@ class ServedVersion:
         """Raise InvalidParameter unless the model has the outputs, and each is named once."""
         seen: set[str] = set()
         for name in names:
-            if name not in self._output_names:
-                known = [info.name for info in self.outputs]
+            if name not in self.datatypes:
+                known = list(self.datatypes)
                 raise InvalidParameter(f"there is no output {name!r}; the outputs are {known}", place=self.place)
             if name in seen:
                 raise InvalidParameter("it is asked for twice", place=f"{self.place}: output {name!r}")

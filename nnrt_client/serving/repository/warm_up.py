@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from nnrt_client.model_session.model_session import ModelSession
-from nnrt_client.serving.datatypes import DTYPES, Array, datatype_of, object_array
+from nnrt_client.serving.datatypes import DTYPES, Array, object_array
 from nnrt_client.serving.repository.model_settings import WarmInput
 from nnrt_client.serving.repository.paths import read_bounded
-from nnrt_client.tensors.tensor_desc import TensorDesc
+from nnrt_client.serving.tensor_info import TensorInfo, described
 from nnrt_hdi.errors import InvalidFile, InvalidParameter
 from nnrt_hdi.tensor import Shape, format_shape
 
@@ -31,21 +31,21 @@ def warm_up(session: ModelSession, runs: Sequence[Mapping[str, WarmInput]]) -> N
         InvalidFile: A file has no array.
         NnrtError: A run fails.
     """
-    descs = session.inputs
+    inputs = described(session, session.inputs)
     for index, run in enumerate(runs):
         place = f"warm_up {index}"
-        if unknown := run.keys() - {desc.name for desc in descs}:
+        if unknown := run.keys() - {one.name for one in inputs}:
             raise InvalidParameter(
-                f"there are no inputs {sorted(unknown)}; there are {[one.name for one in descs]}", place=place
+                f"there are no inputs {sorted(unknown)}; there are {[one.name for one in inputs]}", place=place
             )
-        session.run([_array(one, run.get(one.name, WarmInput()), f"{place}: input {one.name!r}") for one in descs])
+        session.run([_array(one, run.get(one.name, WarmInput()), f"{place}: input {one.name!r}") for one in inputs])
 
 
-def _array(desc: TensorDesc, wanted: WarmInput, place: str) -> Array:
-    shape = wanted.shape or tuple(max(dim, 1) for dim in desc.shape or ())
+def _array(info: TensorInfo, wanted: WarmInput, place: str) -> Array:
+    shape = wanted.shape or tuple(max(dim, 1) for dim in info.shape)
     if isinstance(wanted.content, Path):
         return _read(wanted.content, wanted.shape, place)
-    dtype: np.dtype[Any] = np.dtype(DTYPES.get(datatype_of(desc.data_type), object))
+    dtype: np.dtype[Any] = np.dtype(DTYPES.get(info.datatype, object))
     count = math.prod(shape)
     if count * dtype.itemsize > _MOST_BYTES:
         raise InvalidParameter(f"{format_shape(shape)} has more than {_MOST_BYTES} bytes", place=place)
