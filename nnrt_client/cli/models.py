@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
@@ -20,7 +20,9 @@ from nnrt_client.cli.printing import (
     rate_text,
 )
 from nnrt_client.cli.top_tables import Column, FittingTable
-from nnrt_client.serving.grpc.client import ServerClient
+
+if TYPE_CHECKING:
+    from nnrt_client.serving.grpc.client import ServerClient
 
 _LONGEST_S = 3600.0
 _COLUMNS = (
@@ -61,7 +63,7 @@ class ModelView:
 class Watched:
     """Server that is asked again and again. Rates are those between two calls of `look`."""
 
-    def __init__(self, client: ServerClient) -> None:
+    def __init__(self, client: "ServerClient") -> None:
         """Ask the server for the first time."""
         self._client = client
         self._before, self._at = self._sample()
@@ -109,6 +111,8 @@ def models(address: str, interval: float, watch: bool, as_json: bool, timeout: f
     If the server has an access file, it needs the role observe. With --watch and --json there is a line per interval.
     The exit code is 1 if the server does not answer.
     """
+    from nnrt_client.serving.grpc.client import ServerClient  # Not at the top: other commands would wait for it.
+
     with ServerClient(address, settings_with(query_timeout_s=timeout)) as client:
         watched = Watched(client)
         time.sleep(interval)

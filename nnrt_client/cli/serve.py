@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from nnrt_client.cli.options import POSITIVE, Number, identity_options, require_addresses, settings_with
-from nnrt_client.serving.repository.repository import Control
-from nnrt_client.serving.server import Server, ServerSettings
+from nnrt_client.serving.repository.control import Control
+from nnrt_client.serving.server_settings import ServerSettings
 
 _BYTES = click.IntRange(1 << 10, 2 << 40)
 
@@ -89,6 +89,9 @@ def serve(devices: tuple[str, ...], **values: Any) -> None:
     """
     for device in devices or (None,):
         require_addresses(device)
+    # Not at the top: other commands would wait for it.
+    from nnrt_client.serving.server import Server
+
     logging.getLogger("nnrt_client.serving").setLevel(logging.INFO)
     server = Server(ServerSettings(devices=devices, **values), settings_with())
     for number in (signal.SIGTERM, signal.SIGINT):

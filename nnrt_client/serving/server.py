@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,8 @@ from nnrt_client.serving.intake import Intake
 from nnrt_client.serving.repository.folder import Folder
 from nnrt_client.serving.repository.loader import Loader
 from nnrt_client.serving.repository.mirror import Mirror, is_remote
-from nnrt_client.serving.repository.repository import Control, Repository
+from nnrt_client.serving.repository.repository import Repository
+from nnrt_client.serving.server_settings import NOWHERE, ServerSettings
 from nnrt_client.serving.server_state import ServerState
 from nnrt_client.serving.shared_memory import SharedMemory
 from nnrt_client.session.io_loop import io_loop
@@ -27,54 +27,12 @@ from nnrt_hdi.access.access_file import AccessFile
 from nnrt_hdi.access.audit import AuditLog
 from nnrt_hdi.access.certificates import watch_certificates
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.ports import is_on_this_host
 
 if TYPE_CHECKING:
     from nnrt_client.serving.request_spans import RequestSpans
     from nnrt_client.serving.rest.server import RestServer
 
 _log = logging.getLogger(__name__)
-
-# Stands for an address of a face that is left out.
-NOWHERE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """Settings of a server; the options of `nnrt serve` describe them."""
-
-    models: str
-    devices: tuple[str, ...]
-    http: str
-    grpc: str
-    metrics: str = NOWHERE
-    tls_cert: str = ""
-    tls_key: str = ""
-    tls_client_ca: str = ""
-    access: str = ""
-    audit_log: str = ""
-    access_log: str = ""
-    insecure: bool = False
-    most_waiting_per_identity: int = 0
-    pass_identities: bool = True
-    shared_memory: bool = False
-    request_bytes: int = 1 << 30
-    held_bytes: int = 4 << 30
-    read_s: float = 60.0
-    control: Control = Control.WATCH
-    look_s: float = 5.0
-    quiet_s: float = 1.0
-    drain_s: float = 30.0
-
-    def require_guarded(self, place: str, address: str) -> None:
-        """Raise InvalidParameter if other hosts can reach an address and clients need neither token nor certificate."""
-        is_guarded = self.tls_cert and (self.tls_client_ca or self.access)
-        if not (is_guarded or self.insecure or is_on_this_host(address)):
-            raise InvalidParameter(
-                "other hosts can reach it and could use the models; give --tls-cert and --tls-key with --access or"
-                " --tls-client-ca (`nnrt-device keys` makes the files), or --insecure",
-                place=f"{place} {address!r}",
-            )
 
 
 class Server:

@@ -5,10 +5,10 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 
 from nnrt_client.serving.errors import UnknownModel
 from nnrt_client.serving.repository.alarm import Alarm
+from nnrt_client.serving.repository.control import Control
 from nnrt_client.serving.repository.folder import Folder, FoundModel
 from nnrt_client.serving.repository.loader import Loader
 from nnrt_client.serving.repository.mirror import Mirror
@@ -22,15 +22,6 @@ _log = logging.getLogger(__name__)
 
 # Seconds between two looks at the numbers of requests.
 _SCALE_S = 0.25
-
-
-class Control(Enum):
-    """Who decides what is loaded."""
-
-    # The folder: changes are loaded; a model that was unloaded by a call stays so until it is loaded by one.
-    WATCH = "watch"
-    # Calls: nothing is loaded without one.
-    EXPLICIT = "explicit"
 
 
 class Repository:
@@ -55,7 +46,7 @@ class Repository:
             folder: The folder.
             loader: Loads models.
             mirror: Keeps the folder like a place elsewhere.
-            control: Who decides what is loaded.
+            control: Whether the folder or calls decide what is loaded.
             look_s: Seconds after which the folder is looked at although the host told of no change.
             quiet_s: Seconds for which files must be unchanged before they are loaded.
         """
