@@ -2,10 +2,8 @@
 
 import fcntl
 import os
-import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 import warm
 from caching import cache_file, cached, origin, outputs, write_cache
 from daemon_process import DaemonProcess
+from largest_file import largest_file
 from networks import identity_model, weighted_model
 from part import examples
 
@@ -38,17 +37,6 @@ def device(restoring_daemon: DaemonProcess) -> Iterator[Device]:
 
 
 # ---- disks and processes
-
-
-@contextmanager
-def largest_file(size_bytes: int) -> Iterator[None]:
-    """Limit the size of files, as a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_disk_full(device: Device, tmp_path: Path) -> None:

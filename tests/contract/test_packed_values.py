@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from same_values import require_equal
 
 from nnrt_hdi import wire
 from nnrt_hdi.errors import InvalidParameter, Unsupported
@@ -15,20 +16,6 @@ from nnrt_hdi.tensor import Array
 
 ANY = ValueType(STRINGS)
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=6)
-
-
-def require_equal(given: Any, expected: Any) -> None:
-    """Check that both are the same, and lists and dicts of Python's own types."""
-    assert type(given) is type(expected)
-    if isinstance(expected, list):
-        assert len(given) == len(expected)
-        for pair in zip(given, expected, strict=True):
-            require_equal(*pair)
-    elif isinstance(expected, np.ndarray):
-        assert given.dtype == expected.dtype and given.shape == expected.shape
-        assert given.tolist() == expected.tolist()
-    else:
-        assert given == expected
 
 
 def strings(*texts: Any) -> Array:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import warm
+from logged_process import LoggedProcess
 from waiting import until
 
 from nnrt_device_service.fleet.control import ask
@@ -33,19 +34,15 @@ def nnrt_device(*arguments: str | Path, through: Sequence[str] = ()) -> subproce
     return warm.run(command, capture_output=True, text=True, timeout=_EXIT_S, env=_environment())
 
 
-class FleetProcess:
+class FleetProcess(LoggedProcess):
     """Process of `nnrt-device up`."""
+
+    exit_s = _EXIT_S
 
     def __init__(self, state: Path, *arguments: str | Path, to_be_ready: bool = True) -> None:
         self.state = state
-        self._log = (state.parent / "supervisor.log").open("w+b")
-        self.process = warm.Popen(
-            [sys.executable, "-m", "nnrt_device_service", "up", "--state-dir", state, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=_environment(),
-        )
+        command = [sys.executable, "-m", "nnrt_device_service", "up", "--state-dir", state, *arguments]
+        super().__init__(command, _environment(), (state.parent / "supervisor.log").open("w+b"))
         self.said = ""
         if to_be_ready:
             self.wait_until_ready()
@@ -58,24 +55,6 @@ class FleetProcess:
             if line.startswith("ready: "):
                 return
         raise RuntimeError(f"the supervisor did not get on: {self.log()}")
-
-    def log(self) -> str:
-        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode()
-
-    def send(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def wait(self) -> int:
-        """Wait until the supervisor ends, and return its exit code."""
-        return self.process.wait(_EXIT_S)
-
-    def kill(self) -> None:
-        """Kill the supervisor, but not its daemons. Idempotent."""
-        self.process.kill()
-        self.process.wait(_EXIT_S)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self._log.close()
 
 
 def ps(state: Path) -> dict[str, dict[str, Any]]:

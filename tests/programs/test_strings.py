@@ -13,6 +13,7 @@ from cli.command import json_output, nnrt, refused
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
 from program_models import in_process, parsed
+from same_values import require_equal
 
 import nnrt_client.onnxruntime as ours
 from nnrt_client import (
@@ -125,20 +126,6 @@ CASES: dict[str, tuple[str, list[Mapping[str, Any]]]] = {
     ),
     "optional": ("f (float[N] x) => (optional(float[N]) y) { y = Optional (x) }", [{"x": PIXELS[0]}]),
 }
-
-
-def require_equal(given: Any, expected: Any) -> None:
-    """Check that two outputs are equal, with the same types all the way down."""
-    assert type(given) is type(expected)
-    if isinstance(expected, list):
-        assert len(given) == len(expected)
-        for pair in zip(given, expected, strict=True):
-            require_equal(*pair)
-    elif isinstance(expected, np.ndarray):
-        assert (given.dtype, given.shape) == (expected.dtype, expected.shape)
-        assert given.tolist() == expected.tolist()
-    else:
-        assert given == expected and list(map(type, given)) == list(map(type, expected))
 
 
 @pytest.fixture(scope="module")
