@@ -1,7 +1,7 @@
 """Pixels that RESIZE reads along an axis, and their weights."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from nnrt_hdi.enums import CoordinateTransformMode, NearestMode, ResizeMethod
 
 Numbers = NDArray[Any]
+IndexT = TypeVar("IndexT", bound=Any)
 
 
 def resize_neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[Numbers, Numbers]:
@@ -16,7 +17,7 @@ def resize_neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[Numbe
 
     Positions are exact fractions of integers.
     """
-    above, below = resize_positions(attrs.coordinate_transform_mode, old, new)
+    above, below = resize_positions(attrs.coordinate_transform_mode, np.arange(new, dtype=np.int64), old, new)
     first = above // below
     if attrs.method is ResizeMethod.NEAREST:
         return _nearest_pixels(attrs.nearest_mode, above, below)[None].clip(0, old - 1), np.ones((1, new))
@@ -31,16 +32,18 @@ def resize_neighbours(attrs: SimpleNamespace, old: int, new: int) -> tuple[Numbe
     return sources.clip(0, old - 1), weights
 
 
-def resize_positions(mode: CoordinateTransformMode, old: int, new: int) -> tuple[Numbers, int]:
-    """Return the positions of new pixels among the old ones, as numerators and one denominator."""
-    index = np.arange(new, dtype=np.int64)
+def resize_positions(mode: CoordinateTransformMode, index: IndexT, old: Any, new: int) -> tuple[IndexT, int]:
+    """Return the positions of new pixels among the old ones, as numerators and one denominator.
+
+    `index` has the numbers 0 to new - 1; it may be of anything that computes, and so may the number of old pixels.
+    """
     if mode is CoordinateTransformMode.ASYMMETRIC:
         return index * old, new
     if new == 1:
         return index, 1
     if mode is CoordinateTransformMode.ALIGN_CORNERS:
         return index * (old - 1), new - 1
-    return (2 * index + 1) * old - new, 2 * new
+    return (index * 2 + 1) * old - new, 2 * new
 
 
 def _nearest_pixels(mode: NearestMode, above: Numbers, below: int) -> Numbers:

@@ -71,13 +71,14 @@ def one_ratio_for_both_axes(right: Kernel, call: Call, x: AnyArray) -> Any:
 
 
 @function(resizing.resize_positions, RESIZE)
-def positions_in_float32(right: Kernel, mode: CoordinateTransformMode, old: int, new: int) -> tuple[AnyArray, int]:
+def positions_in_float32(
+    right: Kernel, mode: CoordinateTransformMode, index: AnyArray, old: int, new: int
+) -> tuple[AnyArray, int]:
     """RESIZE computes positions in FLOAT32, which may end just below a pixel."""
-    index = np.arange(new, dtype=np.float32)
     if mode is not ASYMMETRIC:
-        return right(mode, old, new)  # type: ignore[no-any-return]
+        return right(mode, index, old, new)  # type: ignore[no-any-return]
     below = 1 << 24
-    return (index * np.float32(old / new) * np.float32(below)).astype(np.int64), below
+    return (index.astype(np.float32) * np.float32(old / new) * np.float32(below)).astype(np.int64), below
 
 
 @kernel(NodeType.BATCH_TO_SPACE_ND)

@@ -9,6 +9,7 @@ import numpy as np
 from nnrt_hdi.enums import CoordinateTransformMode, Format, NearestMode, NodeType, ResizeMethod
 from nnrt_hdi.errors import Unsupported
 from nnrt_hdi.ops.convolution import ImageShape
+from nnrt_hdi.ops.resizing import resize_positions
 from nnrt_hdi.ops.spatial import BOX_NUMBERS, block_pair, borders
 from nnrt_hdi.tensor import UNKNOWN_DIM
 from nnrt_onnx_lowering.builder import Onnx
@@ -125,15 +126,7 @@ def _weighted_sum(op: Onnx, call: Call, image: Value, axis: int, old: Size, new:
 
 def _positions(op: Onnx, call: Call, old: Size, new: int) -> tuple[Value, int]:
     """Return the positions of new pixels among the old ones, as numerators and one denominator."""
-    mode = call.attrs.coordinate_transform_mode
-    index = op.range(0, new, 1)
-    if mode is CoordinateTransformMode.ASYMMETRIC:
-        return index * old, new
-    if new == 1:
-        return index, 1
-    if mode is CoordinateTransformMode.ALIGN_CORNERS:
-        return index * (old - 1), new - 1
-    return (index * 2 + 1) * old - new, 2 * new
+    return resize_positions(call.attrs.coordinate_transform_mode, op.range(0, new, 1), old, new)
 
 
 def _inside(op: Onnx, sources: Value, size: Size) -> Value:
