@@ -20,6 +20,7 @@ import numpy as np
 from dataset import load
 from network import digits_model
 from numpy.typing import NDArray
+from processes import Started, started
 from rich.columns import Columns
 from rich.console import Console
 from rich.panel import Panel
@@ -75,32 +76,13 @@ def main() -> None:
             raise SystemExit(1)
 
 
-class Daemon:
-    """Process of `nnrt-device serve`, and its address."""
-
-    def __init__(self, process: "subprocess.Popen[str]", address: str) -> None:
-        self.process = process
-        self.address = address
-
-
 @contextmanager
-def daemon(name: str, listen: str, backend: str) -> Iterator[Daemon]:
-    """Start a daemon, and end it when the block ends, also by an exception."""
-    command = [sys.executable, "-m", "nnrt_device_service", "serve", "--name", name, "--listen", listen]
-    command += ["--backend", backend]
-    # A separate process session: Ctrl-C in the terminal reaches only the demo, which then ends the daemon.
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            ready = process.stdout.readline().split()
-            if ready[:2] != ["listening", "on"]:
-                raise SystemExit(f"the daemon {name} did not start")
-            console.print(f"started {name}, process {process.pid}, {' '.join(ready)}")
-            yield Daemon(process, ready[2])
-        finally:
-            process.kill()
+def daemon(name: str, listen: str, backend: str) -> Iterator[Started]:
+    """Start a daemon, and show it."""
+    options = ("--name", name, "--listen", listen, "--backend", backend)
+    with started("nnrt_device_service", "serve", *options) as process:
+        console.print(f"started {name}, process {process.process.pid}, listening on {process.address}")
+        yield process
 
 
 def classify(model: Model, device: Device, batches: list[Images]) -> list[Probabilities]:

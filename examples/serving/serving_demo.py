@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,6 +23,7 @@ import tritonclient.grpc as triton
 from dataset import load as load_digits
 from network import digits_model
 from numpy.typing import NDArray
+from processes import Started, started
 from rich.console import Console
 from traffic import Traffic
 from tritonclient.utils import InferenceServerException
@@ -45,13 +45,11 @@ def main() -> None:
         models = folder / "models"
         console.rule("a folder of models, two devices, and a server")
         add_version(models, "1")
-        daemons = [stack.enter_context(process("nnrt_device_service", "serve", "--listen", "127.0.0.1:0"))]
-        daemons.append(
-            stack.enter_context(process("nnrt_device_service", "serve", "--listen", f"unix:{folder}/device"))
-        )
-        where = [word for daemon in daemons for word in ("--device", daemon.addresses[0])]
+        daemons = [stack.enter_context(shown("nnrt_device_service", "serve", "--listen", "127.0.0.1:0"))]
+        daemons.append(stack.enter_context(shown("nnrt_device_service", "serve", "--listen", f"unix:{folder}/device")))
+        where = [word for daemon in daemons for word in ("--device", daemon.address)]
         faces = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
-        http, grpc = stack.enter_context(process("nnrt_client", "serve", str(models), *where, *faces)).addresses
+        http, grpc = stack.enter_context(shown("nnrt_client", "serve", str(models), *where, *faces)).addresses
 
         digits = load_digits()
         console.rule("any client of the protocol can use it")
@@ -74,32 +72,14 @@ def main() -> None:
     raise SystemExit(not is_good)
 
 
-class Process:
-    """Process of a daemon or of the server, and its addresses."""
-
-    def __init__(self, process: "subprocess.Popen[str]", addresses: list[str]) -> None:
-        self.process = process
-        self.addresses = addresses
-
-
 @contextmanager
-def process(module: str, *arguments: str) -> Iterator[Process]:
-    """Start a command that says where it listens, and end it when the block ends, also by an exception."""
-    command = [sys.executable, "-m", module, *arguments]
-    # A separate process session: Ctrl-C in the terminal reaches only the demo, which then ends the others.
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    ) as started:
-        try:
-            assert started.stdout is not None
-            ready = started.stdout.readline().split()
-            if ready[:2] != ["listening", "on"]:
-                raise SystemExit(f"{' '.join(command)} did not start")
-            name = {"nnrt_client": "nnrt", "nnrt_device_service": "nnrt-device"}[module]
-            console.print(f"$ {name} {' '.join(arguments)}\n  process {started.pid}: {' '.join(ready)}")
-            yield Process(started, ready[2:])
-        finally:
-            started.terminate()
+def shown(module: str, *arguments: str) -> Iterator[Started]:
+    """Start a command, and show it."""
+    with started(module, *arguments) as process:
+        name = {"nnrt_client": "nnrt", "nnrt_device_service": "nnrt-device"}[module]
+        where = " ".join(process.addresses)
+        console.print(f"$ {name} {' '.join(arguments)}\n  process {process.process.pid}: listening on {where}")
+        yield process
 
 
 class Caller:
@@ -159,7 +139,7 @@ def call_by_curl(http: str, picture: NDArray[np.float32], label: int) -> None:
     console.print(f"  (the picture is a {label})")
 
 
-def disturb(models: Path, daemon: Process, caller: Caller) -> None:
+def disturb(models: Path, daemon: Started, caller: Caller) -> None:
     """Upgrade the model, and kill a daemon."""
     time.sleep(LOOK_S)
     console.print("version 2 is put into the folder; it is loaded, and takes over")
