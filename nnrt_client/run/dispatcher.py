@@ -164,7 +164,7 @@ class Dispatcher(Closable, ABC):
         run.inputs = arrays
 
     def serve(self, run: Run, identity: str) -> None:
-        """Have the daemon count a run for an identity; raise InvalidParameter if none can have this name."""
+        """Tell the daemon to count a run for an identity. Raise InvalidParameter if no identity can have this name."""
         run.on_behalf_of = require_name(identity, "on_behalf_of")
 
     def _accept(

@@ -1,4 +1,4 @@
-"""What both faces of a server share."""
+"""State of a server, which both of its faces use."""
 
 from dataclasses import dataclass
 

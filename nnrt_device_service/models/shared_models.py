@@ -90,7 +90,7 @@ class Making:
         self._work.enter_context(self.residency.unsettled())
 
     def make(self, make: Callable[[], PreparedModel]) -> PreparedModel:
-        """Have the backend make the model, as `Residency.make`."""
+        """Let the backend make the model, as `Residency.make` does."""
         return self.residency.make(make, self.reserved_bytes)
 
     def end_work(self) -> None:

@@ -1,4 +1,4 @@
-"""What transports tell of their callers: hosts and tokens."""
+"""Hosts and tokens of callers, from the words of transports."""
 
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address

@@ -35,7 +35,7 @@ class Leaf(Enum):
 
 
 class Match(NamedTuple):
-    """What a part of a pattern matches: its steps, the last one first, X, and the constants in their order."""
+    """Match of a part of a pattern: its steps, the last one first, X, and the constants in their order."""
 
     steps: tuple[Step, ...] = ()
     x: int | None = None

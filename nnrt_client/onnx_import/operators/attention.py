@@ -30,7 +30,7 @@ _MOST_COMPARED = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How scores become weights of the values.
+    """Rule by which scores become weights of the values.
 
     Attributes:
         scale: factor of the queries; 0 for 1 / sqrt(width).

@@ -21,7 +21,7 @@ _LOADS = 4
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a version is loaded from. An equal one needs no other load."""
+    """Source of a version: its file and options. A version whose source is still equal needs no other load."""
 
     found: FoundVersion
     # The model's file; None if `error` says why there is none.
@@ -32,7 +32,7 @@ class Source:
 
     @classmethod
     def of(cls, found: FoundVersion, settings: ModelSettings) -> "Source":
-        """Return what a version with these settings is loaded from."""
+        """Return the source of a version with these settings."""
         file, error = None, None
         try:
             file = found.file(settings.file)

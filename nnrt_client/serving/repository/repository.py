@@ -73,7 +73,7 @@ class Repository:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model that should be served has a version that is ready, on a device that lives."""
+        """True if every model that should be served has a ready version on a living device."""
         return self._has_started and all(
             model.is_ready for name, model in self._models.items() if name in self._found and self._is_loaded(name)
         )

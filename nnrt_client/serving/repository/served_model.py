@@ -45,12 +45,12 @@ class ServedModel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a version is ready and has a device that lives."""
+        """True if a version is ready and has a living device."""
         return any(version.session.devices for version in self.ready.values())
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left on a device."""
+        """True if no device has anything of the model any more."""
         return not self._versions
 
     @property

@@ -89,12 +89,12 @@ class Version:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it will perhaps be ready without a change of its files."""
+        """True if the version may become ready although its files don't change."""
         return self.load is not None or self._waits or (self.served is None and isinstance(self.error, _OF_DEVICES))
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left, and nothing is wanted."""
+        """True if nobody wants the version, and no device has anything of it any more."""
         return not self._is_wanted and self.load is None and self.served is None and not self._leaving
 
     @property

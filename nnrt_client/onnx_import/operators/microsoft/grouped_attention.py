@@ -40,7 +40,7 @@ class Norms:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """How a cache is compressed."""
+    """Compression of a cache."""
 
     k_quant_type: str = "NONE"
     v_quant_type: str = "NONE"
