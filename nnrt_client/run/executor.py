@@ -215,7 +215,7 @@ class Executor(Closable):
         Returns:
             The result.
         """
-        loop = asyncio.get_running_loop()
+        loop, own = asyncio.get_running_loop(), io_loop()
         ended: asyncio.Future[None] = loop.create_future()
         begun: list[Run] = []
 
@@ -224,7 +224,7 @@ class Executor(Closable):
                 ended.set_result(None)
 
         def on_ended(run: Run) -> None:
-            if loop is io_loop().events and io_loop().is_here:
+            if loop is own.events and own.is_here:
                 wake()
             else:
                 with suppress(RuntimeError):  # The loop was closed.
