@@ -102,6 +102,7 @@ class Device:
             RunCosts(settings.max_run_s, measure),
             self.gate,
             self.sessions.counters.batches,
+            self.heap,
             self.info.device_name,
         )
         self._compile_watch = CompileWatch(settings.max_compile_s, settings.stuck_s)

@@ -11,6 +11,7 @@ from nnrt_client.session.release import release, release_buffer
 from nnrt_client.session.session import Session
 from nnrt_client.tensors.device_buffer import joined
 from nnrt_hdi import wire
+from nnrt_hdi.closable import Closable
 from nnrt_hdi.enums import Priority
 from nnrt_hdi.errors import (
     NnrtError,
@@ -60,7 +61,10 @@ class PreparedHandle(LockOwner):
         return self
 
     def part(self, make: Callable[[Session], PartT]) -> PartT:
-        """Return the object that `make` makes on first use; the handle keeps it for all executors of the model."""
+        """Return the object that `make` makes on first use; the handle keeps it for all executors of the model.
+
+        If it is a Closable, the handle closes it in the end.
+        """
         with self._lock:
             if make not in self._parts:
                 self._parts[make] = make(self.session)
@@ -75,6 +79,9 @@ class PreparedHandle(LockOwner):
             self._users -= 1
             if self._users:
                 return
+        for part in self._parts.values():
+            if isinstance(part, Closable):
+                part.close()
         release(self.session, "PreparedModel.Release", prepared_model_pb2.ReleaseRequest(model_id=self.model_id))
 
     def export(self, build: BuildTask) -> list[Part]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnrt_client.cli.images import SUFFIX as IMAGE_SUFFIX
 from nnrt_client.cli.images import image_array
-from nnrt_client.model_session.model_session import distinct_names
+from nnrt_client.run.names import distinct_names
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, InvalidPath
 from nnrt_hdi.packed_values import PackedSpec
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array, TensorSpec, format_shape

@@ -20,7 +20,7 @@ from nnrt_client.conformance.shrinking import shrink
 from nnrt_client.conformance.target import Target
 from nnrt_client.model import file as model_file
 from nnrt_client.model.model import Model
-from nnrt_client.model_session.model_session import distinct_names
+from nnrt_client.run.names import distinct_names
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.files import container
 from nnrt_hdi.graph import Graph

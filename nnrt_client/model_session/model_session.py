@@ -12,16 +12,20 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nnrt_client.build.build_task import BuildReport
 from nnrt_client.build.way import Way
-from nnrt_client.model_session.arrays import convert_input
 from nnrt_client.model_session.packed import pack_input, packed_values, unpack_output
+from nnrt_client.run.arrays import convert_input
 from nnrt_client.run.executor import Executor
+from nnrt_client.run.names import named_descs
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.run_tensors import NewArray
 from nnrt_client.run.signature import Inputs, listed
+from nnrt_client.sequences.sequence import LOG_BYTES
+from nnrt_client.sequences.sequence import Sequence as SequenceOfRuns
+from nnrt_client.sequences.states import States
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
@@ -71,8 +75,8 @@ class ModelSession(Closable):
         self._executor = executor
         self._resources = resources
         self._is_open = True
-        self._inputs = _named("input", [executor.input_desc(index) for index in range(executor.input_count)])
-        self._outputs = _named("output", [executor.output_desc(index) for index in range(executor.output_count)])
+        self._inputs = named_descs("input", [executor.input_desc(index) for index in range(executor.input_count)])
+        self._outputs = named_descs("output", [executor.output_desc(index) for index in range(executor.output_count)])
         signature = executor._dispatcher.signature
         self._packed_inputs = packed_values(self._inputs, signature.inputs)
         self._packed_outputs = packed_values(self._outputs, signature.outputs)
@@ -191,6 +195,22 @@ class ModelSession(Closable):
         self._require_open()
         return named(await self._executor._await(given, targets, timeout_ms, self._unwanted(outputs), on_behalf_of))
 
+    def sequence(
+        self,
+        initial: Mapping[str, ArrayLike] | None = None,
+        *,
+        states: States | None = None,
+        log_bytes: int = LOG_BYTES,
+        on_behalf_of: str | None = None,
+    ) -> SequenceOfRuns:
+        """Begin a sequence: runs whose state stays on the device. The arguments are those of `Sequence`.
+
+        Returns:
+            The sequence. Close it before the session.
+        """
+        self._require_open()
+        return SequenceOfRuns(self._executor, states, initial, log_bytes=log_bytes, on_behalf_of=on_behalf_of)
+
     def close(self) -> None:
         """End the runs in flight, and free the model, on the device, too.
 
@@ -254,26 +274,6 @@ def executor_of(session: ModelSession) -> Executor:
 
 
 # ---- names
-
-
-def distinct_names(what: str, names: Sequence[str]) -> list[str]:
-    """Return distinct names for inputs or outputs: those without a name, or with an earlier one's, get one."""
-    taken = set(names)
-    distinct: dict[str, None] = {}
-    for index, name in enumerate(names):
-        if not name or name in distinct:
-            name = f"{name}#{index}" if name else f"{what}{index}"
-            while name in taken:
-                name += "#"
-            taken.add(name)
-        distinct[name] = None
-    return list(distinct)
-
-
-def _named(what: str, descs: Sequence[TensorDesc]) -> dict[str, TensorDesc]:
-    for desc, name in zip(descs, distinct_names(what, [desc.name for desc in descs]), strict=True):
-        desc.name = name
-    return {desc.name: desc for desc in descs}
 
 
 def _named_outputs(

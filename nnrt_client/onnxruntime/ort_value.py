@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnrt_client.model_session.arrays import view_array
 from nnrt_client.onnxruntime.connections import Connection, connect
 from nnrt_client.onnxruntime.element_types import element_dtype, onnx_number, type_text
 from nnrt_client.onnxruntime.errors import BadBinding, NotSupported, WrongType
 from nnrt_client.onnxruntime.value_memory import ValueMemory, allocate_resident, closing_on_error
+from nnrt_client.run.arrays import view_array
 from nnrt_client.session.device import Device
 
 HOST = "cpu"

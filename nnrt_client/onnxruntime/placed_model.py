@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nnrt_client.model_session.arrays import NotWhole, convert_numbers, view_array
 from nnrt_client.model_session.model_session import ModelSession
 from nnrt_client.model_session.packed import described_specs
 from nnrt_client.onnxruntime.connections import Connection
@@ -15,6 +14,7 @@ from nnrt_client.onnxruntime.element_types import has_type, type_text
 from nnrt_client.onnxruntime.errors import BadBinding, Fail, InvalidArgument, MissingInputs, WrongType, translate
 from nnrt_client.onnxruntime.options import RunOptions
 from nnrt_client.onnxruntime.ort_value import OrtValue
+from nnrt_client.run.arrays import NotWhole, convert_numbers, view_array
 from nnrt_client.session.device import Device
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi.errors import NnrtError

@@ -27,7 +27,8 @@ class PoolDispatcher(LockOwner, Dispatcher):
 
     def __init__(self, supply: Supply, rule: Rule, hedger: Hedger | None = None, tracer: Tracer | None = None) -> None:
         """Create it, and take over `supply` and `hedger`. The supply must have had a replica, to know the signature."""
-        self._supply = supply
+        self.supply = supply
+        self.patience_s = rule.patience_s
         self._attempts_of = partial(Attempts, supply, rule, hedger)
         # Whether each run needs a Run of the pool: for a second attempt at the same time, or for a trace.
         self._needs_pool_run = hedger is not None or tracer is not None
@@ -41,7 +42,7 @@ class PoolDispatcher(LockOwner, Dispatcher):
 
     @property
     def death(self) -> NnrtError | None:
-        return self._supply.end_reason
+        return self.supply.end_reason
 
     def run(
         self,
@@ -53,7 +54,7 @@ class PoolDispatcher(LockOwner, Dispatcher):
         run: Run | None = None,
     ) -> RunResult[Any]:
         """Make the first attempt in the calling thread. Create a Run of the pool only if that attempt fails."""
-        supply = self._supply
+        supply = self.supply
         replica = None if self._needs_pool_run else supply.choose()
         if replica is not None:
             began_ns, began = perf_counter_ns(), monotonic()
@@ -99,11 +100,11 @@ class PoolDispatcher(LockOwner, Dispatcher):
 
     def close(self) -> None:
         """Free the model on all devices. Idempotent."""
-        self._supply.close()
+        self.supply.close()
         if self._hedger is not None:
             self._hedger.close()
 
     def _enter_child(self, reason: NnrtError) -> None:
         for run in list(self.runs):
             run.fail_in_child(reason)
-        self._supply.enter_child(reason)
+        self.supply.enter_child(reason)

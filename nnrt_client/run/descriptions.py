@@ -11,7 +11,7 @@ from nnrt_client.run.run_tensors import RunTensors
 from nnrt_client.run.signature import Signature
 from nnrt_client.session.session import Session
 from nnrt_client.session.staging_pool import pooled_bytes
-from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
+from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Kept, Stored
 from nnrt_hdi.chunks import beyond_inline
 from nnrt_hdi.compression import INLINE_BYTES as COMPRESSED_INLINE_BYTES
 from nnrt_hdi.tensor import Shape
@@ -32,12 +32,30 @@ INLINE = prepared_model_pb2.TENSOR_PLACE_INLINE
 REGION = prepared_model_pb2.TENSOR_PLACE_REGION
 CHUNKS = prepared_model_pb2.TENSOR_PLACE_CHUNKS
 NOWHERE = prepared_model_pb2.TENSOR_PLACE_NOWHERE
+SEQUENCE = prepared_model_pb2.TENSOR_PLACE_SEQUENCE
 
 # `map` with this is quicker than a comprehension, which adds a Python frame to every small run.
 _shape_of = attrgetter("shape")
 
 # Key of runs that share a description: the shapes of the inputs; with Tensors, the kinds of inputs and outputs.
 Kind = tuple[Any, ...]
+
+
+class Keeping(NamedTuple):
+    """How an output becomes a value of the run's sequence (TensorDescription)."""
+
+    value: int
+    appends: bool = False
+    axis: int = 0
+    window: int = 0
+
+
+class RunInSequence(NamedTuple):
+    """Sequence of a run, the number of the operation, and how outputs become values, by index."""
+
+    sequence_id: int
+    operation: int
+    keepings: "tuple[tuple[int, Keeping], ...]"
 
 
 class Describable(Protocol):
@@ -47,6 +65,7 @@ class Describable(Protocol):
     inputs: Sequence[Elements]
     tensors: RunTensors | None
     unwanted: Sequence[int]
+    sequence: RunInSequence | None
 
 
 class Described(NamedTuple):
@@ -60,6 +79,9 @@ class Described(NamedTuple):
     size_bytes: int
     place: Any
     is_open: bool = False
+    # Number of the value that an input is, and how an output becomes one.
+    value: int = 0
+    keeping: Keeping | None = None
 
 
 class Description:
@@ -112,10 +134,11 @@ class Description:
         self.has_open_outputs = any(one.is_open for one in outputs)
         # Pairs of an output's index and the bytes to reserve for it.
         self.region_outputs = [(at, one.size_bytes) for at, one in enumerate(outputs) if one.place == REGION]
+        is_of_sequence = any(one.value for one in inputs) or any(one.keeping for one in outputs)
         self.layout = layout = FrameLayout(
             [one.size_bytes if one.place == INLINE else None for one in inputs],
             [] if self.has_open_outputs else [one.size_bytes if one.place == INLINE else None for one in outputs],
-            len(self.region_inputs) + len(self.region_outputs),
+            len(self.region_inputs) + len(self.region_outputs) + is_of_sequence,
         )
         # Size of the request or of the reply, whichever is longer, as far as known.
         self.frame_bytes = max(layout.request_bytes, layout.reply_bytes)
@@ -129,8 +152,8 @@ class Description:
         self.elsewhere = [(at, one) for at, one in enumerate(outputs) if one.place != INLINE]
         self.message = prepared_model_pb2.RunDescription(
             model_id=model_id,
-            inputs=map(_message, inputs),
-            outputs=map(_message, outputs),
+            inputs=map(tensor_message, inputs),
+            outputs=map(tensor_message, outputs),
             on_behalf_of=on_behalf_of,
         ).SerializeToString()
 
@@ -148,13 +171,18 @@ class Description:
         self.was_forgotten = True
 
 
-def _message(one: Described) -> prepared_model_pb2.TensorDescription:
-    return prepared_model_pb2.TensorDescription(
+def tensor_message(one: Described) -> prepared_model_pb2.TensorDescription:
+    """Return the message of a tensor."""
+    message = prepared_model_pb2.TensorDescription(
         data_type=one.data_type,  # type: ignore[arg-type]  # The number of the enum's member.
         dimensions=one.shape,
         place=one.place,
         is_open=one.is_open,
+        value=one.value,
     )
+    if one.keeping is not None:
+        message.value, message.appends, message.axis, message.window = one.keeping
+    return message
 
 
 class Descriptions:
@@ -251,6 +279,9 @@ class Kinds:
             chunked, room, most = beyond_inline(sizes, inline_bytes), sys.maxsize, sys.maxsize
         for at, (form, one) in enumerate(zip(run.signature.input_forms, given, strict=True)):
             size_bytes = one.nbytes
+            if isinstance(one, Kept):
+                yield Described(form.data_type, one.dtype, one.shape, 0, SEQUENCE, value=one.value)
+                continue
             if isinstance(one, Stored):
                 place = REGION
             elif at in chunked:
@@ -265,6 +296,7 @@ class Kinds:
     def _outputs(self, run: Describable, shapes: Sequence[Shape | None]) -> Iterator[Described]:
         signature, tensors, room = run.signature, run.tensors, PACKET_INLINE_BYTES
         targets = None if tensors is None else tensors.targets
+        keepings = dict(run.sequence.keepings) if run.sequence is not None else {}
         for at, (form, shape) in enumerate(zip(signature.output_forms, shapes, strict=True)):
             target, is_open = None if targets is None else targets[at], shape is None
             assert form.dtype is not None
@@ -287,7 +319,10 @@ class Kinds:
                 size_bytes = pooled_bytes(size_bytes) if is_open else size_bytes
             else:
                 place = INLINE
-            yield Described(form.data_type, form.dtype, shape or (), size_bytes, place, is_open and place != NOWHERE)
+            is_open = is_open and place != NOWHERE
+            yield Described(
+                form.data_type, form.dtype, shape or (), size_bytes, place, is_open, keeping=keepings.get(at)
+            )
 
 
 def _promised(description: Description) -> list[Shape | None]:
@@ -302,6 +337,9 @@ def _kind_of(run: Describable) -> Kind | None:
     """Return the key of a run's kind, or None for a run that can't share a description."""
     tensors = run.tensors
     kind = tuple(map(_shape_of, run.inputs)) if tensors is None else tensors.kinds
+    if run.sequence is not None and kind is not None:
+        read = tuple([one.value if isinstance(one, Kept) else 0 for one in run.inputs])
+        kind = (kind, read, run.sequence.keepings)
     return (kind, *run.unwanted) if run.unwanted and kind is not None else kind
 
 

@@ -1,6 +1,8 @@
 """Dispatcher of a model that is loaded in one session."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from nnrt_client.build.prepared import PreparedHandle
 from nnrt_client.run.descriptions import Descriptions
@@ -9,7 +11,10 @@ from nnrt_client.run.run import Run
 from nnrt_client.run.session_dispatcher import SessionDispatcher
 from nnrt_client.run.signature import Signature
 from nnrt_client.run.traced_run import traced_run
+from nnrt_client.session.session import Session
 from nnrt_hdi.errors import NnrtError
+
+PartT = TypeVar("PartT")
 
 
 class ModelDispatcher(Dispatcher):
@@ -46,6 +51,10 @@ class ModelDispatcher(Dispatcher):
     def serve(self, run: Run, identity: str) -> None:
         super().serve(run, identity)
         run.descriptions = self._descriptions.on_behalf_of(identity)
+
+    def part(self, make: Callable[[Session], PartT]) -> PartT:
+        """Return the object that `make` makes on first use, and that lives as long as the model."""
+        return self._prepared.part(make)
 
     def give_up(self, run: Run, *, is_left: bool = False) -> None:
         self._dispatcher.give_up(run, is_left=is_left)

@@ -53,6 +53,8 @@ class Packet:
             self._place_inputs(run)
         if description.region_outputs:
             self._place_outputs(run)
+        if run.sequence is not None:
+            self.regions += (run.sequence.sequence_id, run.sequence.operation, 0)
         if run.tensors is not None:
             run.tensors.begin()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nnrt_client.run.descriptions import Descriptions
+from nnrt_client.run.descriptions import Descriptions, RunInSequence
 from nnrt_client.run.failures import nnrt_error_of, without_frames
 from nnrt_client.run.future import RunFuture
 from nnrt_client.run.reply import Reply
@@ -64,6 +64,7 @@ class Run:
         "packet",
         "priority",
         "registry",
+        "sequence",
         "signature",
         "stamps",
         "tensors",
@@ -95,6 +96,8 @@ class Run:
         self.tensors: RunTensors | None = None
         # Indexes of outputs that the daemon doesn't send.
         self.unwanted: Sequence[int] = ()
+        # The sequence that the run is a part of, and how its outputs become values.
+        self.sequence: RunInSequence | None = None
         # Name of the identity for which the daemon counts the run, in place of the session's.
         self.on_behalf_of: str | None = None
         self.priority = priority

@@ -214,7 +214,7 @@ class RunTensors:
                 continue
             if isinstance(target, DeviceBuffer):
                 target.is_written = True
-            elif not isinstance(output, Stored):
+            elif isinstance(output, np.ndarray):
                 base: object = output.base
                 if base is not target.view:  # Else the daemon has written into the tensor.
                     target.array(output.dtype, output.shape)[...] = output

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnrt_client.session.session import Session
-from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Stored
+from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Kept, Stored
 from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_hdi import wire
 from nnrt_hdi.backend import DimRange
@@ -127,6 +127,9 @@ class Signature:
         given: list[Any] = inputs if is_list else self.in_order(inputs)  # type: ignore[assignment]
         arrays: list[Elements] = []
         for one, form in zip(given, self.input_forms, strict=True):
+            if type(one) is Kept:
+                arrays.append(one)
+                continue
             latest = form.latest
             if type(one) is np.ndarray and latest is not None and one.shape == latest.shape and one.dtype == form.dtype:
                 arrays.append(one)

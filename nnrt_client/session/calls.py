@@ -24,6 +24,8 @@ _REPEATABLE = {
     "PreparedModel.ExportModelCache",
     "PreparedModel.GetInputDimRanges",
     "PreparedModel.Release",
+    "Sequences.Release",
+    "Sequences.Stop",
 }
 _TRIES = 3
 

@@ -25,7 +25,14 @@ from nnrt_client.session.latch import Latch
 from nnrt_client.settings import Settings
 from nnrt_hdi import PROTOCOL_MINOR, __version__
 from nnrt_hdi.compression import FEATURE
-from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2, prepared_model_pb2_grpc, session_pb2, session_pb2_grpc
+from nnrt_hdi.v2 import (
+    device_pb2_grpc,
+    prepared_model_pb2,
+    prepared_model_pb2_grpc,
+    sequence_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
 from nnrt_hdi.wire import SESSION_METADATA
 from nnrt_hdi.wire.run_messages import read_message
 
@@ -85,7 +92,11 @@ class Channel:
             asking = [("grpc.keepalive_time_ms", _ASKED_MS), ("grpc.keepalive_timeout_ms", _GIVEN_UP_MS)]
             self._channel = _connection(address, settings, [*asking, *options])
         models = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
-        self._stubs = {"NnrtDevice": device_pb2_grpc.NnrtDeviceStub(self._channel), "PreparedModel": models}
+        self._stubs = {
+            "NnrtDevice": device_pb2_grpc.NnrtDeviceStub(self._channel),
+            "PreparedModel": models,
+            "Sequences": sequence_pb2_grpc.SequencesStub(self._channel),
+        }
         # These RPCs don't use protobuf's serializers, which would copy tensors several times.
         models.RunStream = self._channel.stream_stream(
             "/nnrt_hdi.v2.PreparedModel/RunStream",

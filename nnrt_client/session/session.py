@@ -65,6 +65,7 @@ class Session(Calls):
         self.uploads = 0
         # Numbers of the run descriptions that the daemon is asked to keep.
         self.description_numbers = count(1)
+        self.sequence_ids = count(1)
         self._settled = Latch()
         self._ending_thread = 0
         self._parts: dict[type[Any], Any] = {}

@@ -128,5 +128,15 @@ class Stored(NamedTuple):
     region: "model_pb2.BufferRegion"
 
 
+class Kept(NamedTuple):
+    """Elements of an input that is a value of the run's sequence; only the device knows its shape."""
+
+    dtype: np.dtype[np.generic]
+    # Number of the value.
+    value: int
+    shape: Shape = ()
+    nbytes: int = 0
+
+
 # Elements of an input or output.
-Elements = Array | Stored
+Elements = Array | Stored | Kept

@@ -16,6 +16,7 @@ from nnrt_device_service.scheduling.joinable import Bucket, Joinable, await_outc
 from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
+from nnrt_device_service.sessions.sequences import BatchedRows
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.tensor import Array
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 class Joined(Joinable):
     """Run that may join a batch. Its outcome is its outputs, its error, or None if it is to be computed alone."""
 
-    __slots__ = ("began_ns", "computed_ns", "inputs", "run")
+    __slots__ = ("began_ns", "computed_ns", "inputs", "rows_of", "run")
 
     def __init__(self, run: Run, bucket: Bucket) -> None:
         assert run.model is not None
@@ -35,6 +36,8 @@ class Joined(Joinable):
         self.run = run
         # Kept here because the batch may still compute with them after the run has been cancelled.
         self.inputs = run.inputs
+        # The batch whose rows its outputs are, if they become values of a sequence.
+        self.rows_of: BatchedRows | None = None
         # When its batch began (time.perf_counter_ns) and how long it was computed.
         self.began_ns = self.computed_ns = 0
 
@@ -49,6 +52,8 @@ class Joined(Joinable):
             run.error = _cancel_error(run.cancellation)
         else:
             run.outputs = outcome
+            if run.values is not None:
+                run.values.rows = self.rows_of
         run.began_ns, run.computed_ns = self.began_ns, self.computed_ns
         run.done_ns = self.began_ns + self.computed_ns
         return True
@@ -148,6 +153,7 @@ class Batches:
     def _compute(self, batch: Sequence[Joined], slot: Cancellation) -> None:
         """Compute a batch on the device and give each run its outcome; after a failure each is to run alone."""
         _cancel_with_last(batch, slot)
+        batch = _in_order_of_values(batch)
         outputs: list[Array] | None = None
         began_ns = slot.began_ns = time.perf_counter_ns()
         try:
@@ -161,9 +167,9 @@ class Batches:
         began_ns = slot.began_ns or began_ns
         computed_ns = time.perf_counter_ns() - began_ns
         self._scheduler.release(slot, computed_ns)
-        row = 0
+        row, rows_of = 0, BatchedRows() if len(batch) > 1 else None
         for run in batch:
-            run.began_ns, run.computed_ns = began_ns, computed_ns
+            run.began_ns, run.computed_ns, run.rows_of = began_ns, computed_ns, rows_of
             last = row + run.rows
             run.settle(outputs and [output[row:last] for output in outputs])
             row = last
@@ -200,13 +206,50 @@ class Batches:
             return _model_of(batch[0]).shared.prepared.run(inputs, slot)
 
 
+def _in_order_of_values(batch: Sequence[Joined]) -> Sequence[Joined]:
+    """Return runs in the order in which their values lie in memory, if all are runs of sequences.
+
+    Those that were computed together before then find their values as one array.
+    """
+    values = [run.run.values for run in batch]
+    first = values[0].first_input if values[0] is not None else None
+    if first is None or any(one is None or one.first_input != first for one in values):
+        return batch
+    return sorted(batch, key=lambda run: _address(run.inputs[first]))
+
+
 def _join_arrays(arrays: Sequence[Array]) -> Array:
-    """Join one input of all runs; the result is read-only."""
+    """Join one input of all runs; the result is read-only. Rows that lie one behind the other are not copied."""
     if len(arrays) == 1:
         return arrays[0]
-    joined: Array = np.concatenate(arrays)
+    base = arrays[0].base
+    if isinstance(base, np.ndarray) and (joined := _adjacent_rows(base, arrays)) is not None:
+        return joined
+    joined = np.concatenate(arrays)
     joined.flags.writeable = False
     return joined
+
+
+def _adjacent_rows(base: Array, arrays: Sequence[Array]) -> Array | None:
+    """Return all arrays as one view of their base, or None if they aren't its rows, one behind the other."""
+    shape = arrays[0].shape[1:]
+    if not base.flags.c_contiguous or base.shape[1:] != shape or base.dtype != arrays[0].dtype or not arrays[0].nbytes:
+        return None
+    row_bytes = arrays[0].nbytes // len(arrays[0])
+    at = begin = _address(arrays[0])
+    for array in arrays:
+        if array.base is not base or _address(array) != at or not array.flags.c_contiguous:
+            return None
+        at += array.nbytes
+    first = (begin - _address(base)) // row_bytes
+    rows: Array = base[first : first + (at - begin) // row_bytes]
+    rows.flags.writeable = False
+    return rows
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _as_joined(joinable: Sequence[Joinable]) -> list[Joined]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnrt_device_service.access.counters import BatchCounter
 from nnrt_device_service.host.steps import take_each
+from nnrt_device_service.memory.device_memory import DeviceHeap
 from nnrt_device_service.runs.batches import Batches
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.runs.tensors import UNCOUNTED_BYTES
@@ -33,9 +34,16 @@ class Executing:
     """
 
     def __init__(
-        self, scheduler: Scheduler, costs: RunCosts, gate: DrainGate, counter: BatchCounter, device_name: str
+        self,
+        scheduler: Scheduler,
+        costs: RunCosts,
+        gate: DrainGate,
+        counter: BatchCounter,
+        heap: DeviceHeap,
+        device_name: str,
     ) -> None:
         self.scheduler = scheduler
+        self._heap = heap
         self._costs = costs
         self._gate = gate
         self._batches = Batches(scheduler, costs, counter)
@@ -163,6 +171,8 @@ class Executing:
         began_ns = time.perf_counter_ns()
         model, session, cancellation, scheduler = run.model, run.session, run.cancellation, self.scheduler
         assert model is not None
+        if run.sequence_id or run.values is not None:
+            run.take_values()
         if run.regions and run.region_tensors is None:
             run.take_inputs()
         session.cancellations.add(cancellation)
@@ -185,6 +195,9 @@ class Executing:
             if not targets.are_known:
                 targets.set_specs(sizes.outputs)
             arrays = targets.arrays
+        if run.values is not None and model.shared.prepared.takes_device_buffers and len(sizes.outputs):
+            assert run.description is not None
+            arrays = run.values.device_arrays(run.description, self._heap, sizes.outputs, arrays)
         peak_bytes, costs = sizes.peak_bytes, self._costs
         is_long = (model.usual_ns or 0) > costs.short_ns
         if sizes.multiply_adds > costs.unchecked:
@@ -217,13 +230,20 @@ class Executing:
             return
         if run.error is None:
             try:
-                expected_outputs = run.description.expected_outputs if run.description is not None else None
+                description, outputs = run.description, run.outputs
+                expected_outputs = None
+                if description is not None:
+                    expected_outputs = description.expected_outputs
+                    if description.wanted is not None and len(outputs) == len(description.outputs):
+                        outputs = [outputs[index] for index in description.wanted]
                 are_arrays = set(map(type, run.outputs)) <= _ARRAY
-                run.is_as_expected = are_arrays and expected_outputs == list(map(_SHAPE_AND_TYPE, run.outputs))
+                run.is_as_expected = are_arrays and expected_outputs == list(map(_SHAPE_AND_TYPE, outputs))
             except (AttributeError, TypeError):  # The outputs are no arrays: `take_outputs` reports that.
                 run.is_as_expected = False
             if run.region_tensors is not None or not run.is_as_expected:
                 run.take_outputs(self._device_name)
+        if run.values is not None:
+            run.keep_values()
         run.inputs = []
         if run.region_tensors is not None:
             run.release_inputs()

@@ -13,9 +13,11 @@ from nnrt_device_service.sessions.descriptions import (
     INLINE,
     NOWHERE,
     REGION,
+    SEQUENCE,
     DescribedInput,
     DescribedOutput,
     Description,
+    Keeping,
 )
 from nnrt_device_service.sessions.session import Session
 from nnrt_hdi.backend import Cancellation
@@ -25,7 +27,7 @@ from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, Shape, TensorForm,
 from nnrt_hdi.v2.prepared_model_pb2 import RunDescription, TensorDescription
 from nnrt_hdi.wire.counts import require_moderate
 from nnrt_hdi.wire.enums import known_enum
-from nnrt_hdi.wire.packet import REQUEST_MARK, Bytes, frames_of, padded, request_head
+from nnrt_hdi.wire.packet import REGION_BYTES, REQUEST_MARK, Bytes, frames_of, padded, request_head
 from nnrt_hdi.wire.tensors import shape_of
 
 # Most bytes of a frame, whose length field has four bytes.
@@ -76,7 +78,7 @@ def read_runs(session: Session, packet: Bytes, received_at_ns: int, *, takes_chu
                 run.inputs.append(np.ndarray(shape, dtype, packet, shift + offset))
             if description.has_chunks and not (takes_chunks and len(frames) == 1):
                 raise InvalidParameter("inputs in chunks are only for a frame that is alone in a message of RunStream")
-            if description.has_regions or description.has_chunks:
+            if description.has_regions or description.has_chunks or description.is_of_sequence:
                 _read_regions(run, description, packet, at)
         except Exception as error:
             run.error = error
@@ -85,10 +87,14 @@ def read_runs(session: Session, packet: Bytes, received_at_ns: int, *, takes_chu
 
 def _read_regions(run: Run, description: Description, packet: Bytes, at: int) -> None:
     """Read the regions of a frame, at offset `at`, and put placeholders for inputs that are not inline."""
-    layout = description.layout
-    if description.has_regions:
+    layout, end = description.layout, at + description.layout.regions_bytes
+    if description.has_regions or description.is_of_sequence:
         run.regions = layout.read_regions(packet, at)
-        run.regions_key = bytes(packet[at : at + layout.regions_bytes])
+    if description.is_of_sequence:  # Where the last region would be.
+        *run.regions, run.sequence_id, run.operation, _ = run.regions
+        end -= REGION_BYTES
+    if description.has_regions:
+        run.regions_key = bytes(packet[at:end])
     inline, run.inputs = iter(run.inputs), []
     for tensor in description.inputs:
         run.inputs.append(next(inline) if tensor.place == INLINE else PLACEHOLDER)
@@ -111,22 +117,8 @@ def _read_description(session: Session, number: int, packet: Bytes, at: int, siz
         message = RunDescription.FromString(data)
     except DecodeError as error:
         raise InvalidParameter(f"the description can't be decoded: {error}") from error
-    model_id = message.model_id
-    model = session.models.get(model_id) or session.model(model_id)
-    require_count("inputs", len(message.inputs), len(model.inputs))
-    require_count("outputs", len(message.outputs), len(model.outputs))
-    inputs, outputs = list[DescribedInput](), list[DescribedOutput]()
-    try:
-        for tensor, form in zip(message.inputs, model.inputs, strict=True):
-            inputs.append(describe_input(form, tensor.data_type, tuple(tensor.dimensions[:]), tensor.place))
-        for tensor, form in zip(message.outputs, model.outputs, strict=True):
-            outputs.append(_read_output(form, tensor))
-    except InvalidParameter as error:
-        is_input = len(inputs) < len(model.inputs)
-        what, index = ("input", len(inputs)) if is_input else ("output", len(outputs))
-        raise error.at(f"{what} {index}" + (f" {form.name!r}" if form.name else "")) from error
-    served = session.served.find(message.on_behalf_of, session.identity)
-    description = Description(model_id, model, inputs, outputs, message.traceparent, message.profile, served)
+    description = read_description(session, message)
+    model_id, model = description.model_id, description.model
     too_long = InvalidParameter(f"the tensors are too long for a frame, of at most {_MOST_BYTES} bytes")
     try:
         description.lay_out()
@@ -142,6 +134,29 @@ def _read_description(session: Session, number: int, packet: Bytes, at: int, siz
     return description
 
 
+def read_description(session: Session, message: RunDescription) -> Description:
+    """Return the description in a message, without a layout of frames. Raises as `_read_description`."""
+    model_id = message.model_id
+    model = session.models.get(model_id) or session.model(model_id)
+    require_count("inputs", len(message.inputs), len(model.inputs))
+    require_count("outputs", len(message.outputs), len(model.outputs))
+    inputs, outputs = list[DescribedInput](), list[DescribedOutput]()
+    try:
+        for tensor, form in zip(message.inputs, model.inputs, strict=True):
+            if tensor.place == SEQUENCE:
+                inputs.append(_read_value(form, tensor))
+            else:
+                inputs.append(describe_input(form, tensor.data_type, tuple(tensor.dimensions[:]), tensor.place))
+        for tensor, form in zip(message.outputs, model.outputs, strict=True):
+            outputs.append(_read_output(form, tensor))
+    except InvalidParameter as error:
+        is_input = len(inputs) < len(model.inputs)
+        what, index = ("input", len(inputs)) if is_input else ("output", len(outputs))
+        raise error.at(f"{what} {index}" + (f" {form.name!r}" if form.name else "")) from error
+    served = session.served.find(message.on_behalf_of, session.identity)
+    return Description(model_id, model, inputs, outputs, message.traceparent, message.profile, served)
+
+
 def describe_input(form: TensorForm, data_type: int, shape: Shape, place: int) -> DescribedInput:
     """Return the description of a client's input; raise InvalidParameter if the model doesn't take such an input."""
     if data_type == form.data_type and form.dtype is not None:
@@ -155,13 +170,31 @@ def describe_input(form: TensorForm, data_type: int, shape: Shape, place: int) -
     raise InvalidParameter(f"it is {sent.name.lower()}{format_shape(shape_of(shape))}; the model takes {form.spec}")
 
 
+def _read_value(form: TensorForm, tensor: TensorDescription) -> DescribedInput:
+    """Return the description of an input in the run's sequence, whose shape is known when the run's turn has come."""
+    if not tensor.value:
+        raise InvalidParameter("it is in the run's sequence, but value is 0; give the number of a value, from 1 on")
+    dtype = form.dtype if form.dtype is not None else np.dtype(np.uint8)
+    return DescribedInput(form, (), dtype, 0, SEQUENCE, tensor.value)
+
+
+def _read_keeping(form: TensorForm, tensor: TensorDescription) -> Keeping | None:
+    """Return how an output becomes a value, or None if it becomes none; raise InvalidParameter if it can't."""
+    if not tensor.value:
+        return None
+    if (tensor.appends or tensor.window) and tensor.axis >= len(form.shape):
+        raise InvalidParameter(f"axis is {tensor.axis}; the output has rank {len(form.shape)}")
+    return Keeping(tensor.value, tensor.appends, tensor.axis, tensor.window)
+
+
 def _read_output(form: TensorForm, tensor: TensorDescription) -> DescribedOutput:
     """Return the output that a client expects; raise InvalidParameter if the model can't give such an output."""
     place, data_type, dtype = tensor.place, tensor.data_type, form.dtype
     if place not in _OUTPUT_PLACES:
         raise InvalidParameter(f"place is {place}; give one of an output")
+    keeping = _read_keeping(form, tensor)
     if tensor.is_open or place == NOWHERE:
-        return DescribedOutput((), None, place, 0, tensor.is_open)
+        return DescribedOutput((), None, place, 0, tensor.is_open, keeping)
     shape = tuple(tensor.dimensions[:])
     if dtype is None:  # The model doesn't declare it.
         dtype = NUMPY_DTYPES.get(known_enum(DataType, data_type, "data_type"))
@@ -171,7 +204,7 @@ def _read_output(form: TensorForm, tensor: TensorDescription) -> DescribedOutput
         raise InvalidParameter(
             f"it is expected to be of type {data_type}, {format_shape(shape)}; the model gives {form.spec}"
         )
-    return DescribedOutput(shape, dtype, place, math.prod(shape) * dtype.itemsize)
+    return DescribedOutput(shape, dtype, place, math.prod(shape) * dtype.itemsize, keeping=keeping)
 
 
 def _fits(shape: Shape, declared: Shape) -> bool:

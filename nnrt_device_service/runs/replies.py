@@ -59,7 +59,7 @@ class Replies:
             and description.layout.reply_bytes <= (most_bytes or COUNTED_BYTES)
             and not session.wants_compression
         ):
-            if description.writes_regions:
+            if description.writes_regions or description.wanted is not None:
                 outputs = self._inline_outputs(run)
             now, received_at_ns, queued_ns, computed_ns = (
                 perf_counter_ns(),

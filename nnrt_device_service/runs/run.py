@@ -5,8 +5,9 @@ from contextlib import ExitStack
 from time import perf_counter_ns
 
 from nnrt_device_service.runs.outputs import require_outputs
-from nnrt_device_service.runs.tensors import OutputRegions, RegionTensors, find_tensors, frozen_copy
-from nnrt_device_service.sessions.descriptions import Description
+from nnrt_device_service.runs.run_values import RunValues
+from nnrt_device_service.runs.tensors import OutputRegions, RegionTensors, find_tensors, frozen_copy, on_host
+from nnrt_device_service.sessions.descriptions import NOWHERE, Description
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.payers import Payer
 from nnrt_device_service.sessions.run_registry import KnownRun
@@ -40,6 +41,7 @@ class Run(KnownRun):
         "is_written",
         "known",
         "model",
+        "operation",
         "operators",
         "output_regions",
         "outputs",
@@ -50,7 +52,9 @@ class Run(KnownRun):
         "regions_key",
         "reserved_bytes",
         "resources",
+        "sequence_id",
         "session",
+        "values",
     )
 
     def __init__(self, session: Session, run_id: int, cancellation: Cancellation, received_at_ns: int = 0) -> None:
@@ -78,6 +82,10 @@ class Run(KnownRun):
         self.region_tensors: RegionTensors | None = None
         self.output_regions: OutputRegions | None = None
         self.resources: ExitStack | None = None
+        # Sequence and number of the operation; 0 for a run of no sequence.
+        self.sequence_id = self.operation = 0
+        # Values that it reads and makes, from when the sequence's turn has come.
+        self.values: RunValues | None = None
         # Whether the run must still leave the drain gate and release its model and slot, and its reserved bytes.
         self.is_inside = self.has_model = self.has_slot = False
         self.reserved_bytes = 0
@@ -106,6 +114,19 @@ class Run(KnownRun):
     def rows(self) -> int:
         """Number of rows of a run that may join a batch."""
         return len(self.inputs[0])
+
+    def take_values(self) -> None:
+        """Wait until the operation's turn has come in its sequence, and take the inputs that are values.
+
+        Raises UnknownHandle if there is no such sequence, what `Sequence.begin` raises, and InvalidParameter if a value
+        doesn't fit the model.
+        """
+        assert self.description is not None
+        if self.values is None:
+            sequence = self.session.sequences.find(self.sequence_id)
+            sequence.begin(self.operation, self.cancellation)
+            self.values = RunValues(self.session.sequences, sequence)
+        self.values.read(self.description, self.inputs)
 
     @property
     def usual_ns(self) -> int | None:
@@ -152,6 +173,28 @@ class Run(KnownRun):
         else:
             if description is not None:
                 self.is_as_expected = description.is_match(self.outputs, is_written=self.is_written)
+
+    def keep_values(self) -> None:
+        """Make values of the outputs that become some, and end the operation in its sequence.
+
+        The run fails if there is no room for them, or if the sequence has ended.
+        """
+        values, description = self.values, self.description
+        assert values is not None and description is not None
+        try:
+            if self.error is None:
+                values.keep(description, self.outputs)
+                self.outputs = [
+                    array if description.outputs[index].place == NOWHERE else on_host(array)
+                    for index, array in enumerate(self.outputs)
+                ]
+        except Exception as error:
+            self.is_as_expected, self.outputs, self.error = False, (), error
+        finally:
+            self.values = None
+            values.end()
+            if self.sequence_id:
+                values.sequence.end(self.error)
 
     def release_inputs(self) -> None:
         """Release the inputs, and the resources that the inputs and the outputs in regions use."""

@@ -237,7 +237,7 @@ class RegionTensors(DerivedFromRegions):
             return outputs
         described = self._description.outputs
         return [
-            output if is_written and described[index].place == REGION else _owned(_on_host(output), self._read_in_place)
+            output if is_written and described[index].place == REGION else _owned(on_host(output), self._read_in_place)
             for index, output in enumerate(outputs)
         ]
 
@@ -269,7 +269,7 @@ def _owned(output: Array, left: Sequence[Array]) -> Array:
     return output.copy() if any(np.may_share_memory(output, array) for array in left) else output
 
 
-def _on_host(tensor: Array) -> Array:
+def on_host(tensor: Array) -> Array:
     """Return a tensor as an array on the host, copied if it lies in the device's memory.
 
     The output may lie in the backend's own buffer, so this function also converts the buffer's exceptions.

@@ -17,8 +17,8 @@ from nnrt_hdi.tensor import Array, Shape, TensorForm
 from nnrt_hdi.wire.packet import FrameLayout
 
 # Where a tensor is (TensorPlace in prepared_model.proto): in the frame, in a region of a buffer, in chunks behind the
-# frame, or nowhere, because the client doesn't want it.
-INLINE, REGION, CHUNKS, NOWHERE = range(4)
+# frame, nowhere, because the client doesn't want it, or in the run's sequence.
+INLINE, REGION, CHUNKS, NOWHERE, SEQUENCE = range(5)
 
 # Estimated size of a description, and of each of its tensors.
 _DESCRIPTION_BYTES = 2048
@@ -35,6 +35,17 @@ class DescribedInput(NamedTuple):
     dtype: np.dtype[np.generic]
     size_bytes: int
     place: int
+    # Number of the value that it is, in a sequence.
+    value: int = 0
+
+
+class Keeping(NamedTuple):
+    """How an output becomes a value of the run's sequence; see TensorDescription."""
+
+    value: int
+    appends: bool = False
+    axis: int = 0
+    window: int = 0
 
 
 class DescribedOutput(NamedTuple):
@@ -46,6 +57,7 @@ class DescribedOutput(NamedTuple):
     size_bytes: int = 0
     # Whether its shape is known only when the run has ended.
     is_open: bool = False
+    keeping: Keeping | None = None
 
 
 class Description:
@@ -60,17 +72,21 @@ class Description:
         "in_bytes",
         "inline",
         "inputs",
+        "is_of_sequence",
         "is_plain",
         "is_startable",
+        "kept",
         "layout",
         "model",
         "model_id",
         "out_bytes",
         "outputs",
         "profile",
+        "read_values",
         "served",
         "token",
         "traceparent",
+        "wanted",
         "writes_regions",
     )
 
@@ -99,10 +115,17 @@ class Description:
         self.layout = NO_LAYOUT
         # Inline inputs: shape, dtype and offset of each.
         self.inline: list[tuple[Shape, np.dtype[np.generic], int]] = []
-        # Shapes and types of the outputs; None if the client doesn't know all of them, or doesn't want all outputs.
+        # Indexes of the outputs that the client wants, or None if it wants all.
+        wanted = [index for index, tensor in enumerate(outputs) if tensor.place != NOWHERE]
+        self.wanted = wanted if len(wanted) < len(outputs) else None
+        # Shapes and types of these outputs; None if the client doesn't know all of them.
         self.expected_outputs: list[tuple[Shape, np.dtype[np.generic] | None]] | None = None
-        if not any(tensor.is_open or tensor.place == NOWHERE for tensor in outputs):
-            self.expected_outputs = [(tensor.shape, tensor.dtype) for tensor in outputs]
+        if not any(outputs[index].is_open for index in wanted):
+            self.expected_outputs = [(outputs[index].shape, outputs[index].dtype) for index in wanted]
+        # Index of each input that is a value of the run's sequence, and of each output that becomes one.
+        self.read_values = [(index, tensor.value) for index, tensor in enumerate(inputs) if tensor.place == SEQUENCE]
+        self.kept = [(index, tensor.keeping) for index, tensor in enumerate(outputs) if tensor.keeping is not None]
+        self.is_of_sequence = bool(self.read_values or self.kept)
         # Whether a reply contains nothing but outputs if they are the expected ones; `out_bytes` is their size.
         self.is_plain = self.expected_outputs is not None and not (profile or traceparent)
         self.out_bytes = sum([tensor.size_bytes for tensor in outputs])
@@ -112,14 +135,14 @@ class Description:
         self.has_chunks = CHUNKS in read
         # Identifies the description in keys of objects that may outlive it.
         self.token = object()
-        # Bucket of runs that may be computed together with these. None for runs with regions, which are read only when
-        # the run's turn has come.
+        # Bucket of runs that may be computed together with these. None for runs with regions or values, which are read
+        # only when the run's turn has come.
         self.bucket: Bucket | None = None
-        if model.group is not None and not (self.has_regions or self.has_chunks or profile):
+        if model.group is not None and not (self.has_regions or self.has_chunks or profile or self.is_of_sequence):
             self.bucket = model.group.find_bucket([tensor.shape for tensor in inputs], self.served_name)
         # Whether runs need no thread while they are on the device.
         is_startable = model.shared.is_startable and model.group is None
-        self.is_startable = is_startable and not (self.has_chunks or profile)
+        self.is_startable = is_startable and not (self.has_chunks or profile or self.is_of_sequence)
         self.in_bytes = sum([tensor.size_bytes for tensor in inputs])
         self.held_bytes = _DESCRIPTION_BYTES + _TENSOR_BYTES * (len(inputs) + len(outputs))
         if served is not None:
@@ -137,7 +160,8 @@ class Description:
         ]
         input_bytes = [tensor.size_bytes if tensor.place == INLINE else None for tensor in self.inputs]
         places = [tensor.place for tensor in self.inputs] + [tensor.place for tensor in self.outputs]
-        self.layout = layout = FrameLayout(input_bytes, output_bytes, places.count(REGION))
+        regions = places.count(REGION) + self.is_of_sequence
+        self.layout = layout = FrameLayout(input_bytes, output_bytes, regions)
         self.inline = [
             (tensor.shape, tensor.dtype, offset)
             for tensor, offset in zip(self.inputs, layout.input_offsets, strict=True)

@@ -26,6 +26,7 @@ from nnrt_device_service.sessions.descriptions import Descriptions
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.payers import ServedIdentities
 from nnrt_device_service.sessions.run_registry import RunRegistry
+from nnrt_device_service.sessions.sequences import Sequences
 from nnrt_device_service.sessions.shared_model import SharedModel
 from nnrt_device_service.settings import LimitReached, Settings
 from nnrt_hdi.access.identity import ANYBODY, Identity
@@ -38,7 +39,7 @@ from nnrt_hdi.tensor import TensorSpec
 _log = logging.getLogger(__name__)
 
 # Kinds of memory that sessions use, as metrics name them.
-MEMORY_KINDS = ("buffers", "constants", "models", "replies")
+MEMORY_KINDS = ("buffers", "constants", "models", "replies", "sequences")
 _LABEL_LENGTH = 8
 
 # Most checked models that a session keeps until their missing constants arrive.
@@ -113,6 +114,7 @@ class Session:
         self.chunked_inputs = ChunkedInputs(self.budget)
         self.runs = RunRegistry(self.budget)
         self.descriptions = Descriptions(self.budget)
+        self.sequences = Sequences(self.budget)
         self._settings = settings
         self._freeing = freeing
         self._lock = threading.Lock()
@@ -153,7 +155,13 @@ class Session:
     def bytes_by_kind(self) -> dict[str, int]:
         """Return the bytes of the budget in use, by kind."""
         models = self._model_bytes + self.descriptions.held_bytes
-        sizes = (self.buffers.held_bytes, self.constants.held_bytes, models, self.runs.held_bytes)
+        sizes = (
+            self.buffers.held_bytes,
+            self.constants.held_bytes,
+            models,
+            self.runs.held_bytes,
+            self.sequences.held_bytes,
+        )
         return dict(zip(MEMORY_KINDS, sizes, strict=True))
 
     def touch(self) -> None:
@@ -298,6 +306,7 @@ class Session:
             self.runs.close,
             *(loaded.close for loaded in models.values()),
             self.descriptions.close,
+            self.sequences.close,
             self.buffers.close,
             self.files.close,
             self.constants.clear,

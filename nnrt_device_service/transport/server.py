@@ -31,6 +31,7 @@ from nnrt_device_service.transport.grpc.health_port import HealthPort
 from nnrt_device_service.transport.grpc.identities import Identities
 from nnrt_device_service.transport.grpc.interceptor import OUR_SERVICES, CodecInterceptor, ErrorInterceptor
 from nnrt_device_service.transport.grpc.model_service import PreparedModelServicer
+from nnrt_device_service.transport.grpc.sequence_service import SequencesServicer
 from nnrt_device_service.transport.grpc.session_service import DeviceSessionServicer
 from nnrt_device_service.transport.grpc.tickets import Tickets
 from nnrt_device_service.transport.local.socket import LocalSocket
@@ -41,7 +42,7 @@ from nnrt_hdi.access.watched_files import WatchedFiles
 from nnrt_hdi.enums import DeviceStatus
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.host_limits import raise_descriptor_limit, thread_limit
-from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2_grpc, session_pb2_grpc
+from nnrt_hdi.v2 import device_pb2_grpc, prepared_model_pb2_grpc, sequence_pb2_grpc, session_pb2_grpc
 from nnrt_hdi.wire.packets import IS_POSSIBLE
 
 if TYPE_CHECKING:
@@ -133,8 +134,10 @@ class Daemon:
         prepared_model_pb2_grpc.add_PreparedModelServicer_to_server(
             PreparedModelServicer(device, settings, replies), self._server
         )
+        sequence_pb2_grpc.add_SequencesServicer_to_server(SequencesServicer(device, settings), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        services = [f"{OUR_SERVICES[1:]}{name}" for name in ("DeviceSession", "NnrtDevice", "PreparedModel")]
+        names = ("DeviceSession", "NnrtDevice", "PreparedModel", "Sequences")
+        services = [f"{OUR_SERVICES[1:]}{name}" for name in names]
         reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._health_names = ["", *services]
         self._announcer = Announcer(device.info, settings.announce_interface) if settings.announce else None
@@ -272,6 +275,7 @@ class Daemon:
         rounds.take("cut-off", sessions.close_cut_off)
         rounds.take("silence", self._hang_up_silent, after_standstill=sessions.reset_silence)
         rounds.take("leases", self._close_expired)
+        rounds.take("sequences", self._compact_sequences)
         rounds.take("refusals", self._device.refusals.summarize)
         rounds.take("log", flush_log)
         signs = SignsOfLife(rounds, sign_s, lambda: send_alive(addresses, self._device.suspension_reason))
@@ -303,6 +307,10 @@ class Daemon:
     def _close_expired(self) -> None:
         expired = self._device.sessions.close_expired()
         _log_clients(expired, "client %s has not come back; its session is over")
+
+    def _compact_sequences(self) -> None:
+        for session in self._device.sessions.all():
+            session.sequences.compact()
 
     def _give_up(self, why: str) -> NoReturn:
         """Tell the clients that the device is stuck or lost, and end the process: nothing else brings it back."""

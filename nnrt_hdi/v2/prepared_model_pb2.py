@@ -27,15 +27,15 @@ from nnrt_hdi.v2 import error_pb2 as nnrt__hdi_dot_v2_dot_error__pb2
 from nnrt_hdi.v2 import model_pb2 as nnrt__hdi_dot_v2_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nnrt_hdi/v2/prepared_model.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\x1a\x17nnrt_hdi/v2/error.proto\x1a\x17nnrt_hdi/v2/model.proto\"\xa9\x01\n\nRunRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12%\n\x06inputs\x18\x02 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12&\n\x07outputs\x18\x03 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x0f\n\x07profile\x18\x05 \x01(\x08\x12\x14\n\x0con_behalf_of\x18\x06 \x01(\t\"\x8b\x01\n\x08RunReply\x12&\n\x07outputs\x18\x01 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12$\n\x05times\x18\x02 \x01(\x0b\x32\x15.nnrt_hdi.v2.RunTimes\x12\x31\n\x0eoperator_times\x18\x03 \x03(\x0b\x32\x19.nnrt_hdi.v2.OperatorTime\"S\n\tRunPacket\x12\x0f\n\x07padding\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66rames\x18\x02 \x01(\x0c\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x16\n\x0e\x65xpanded_bytes\x18\x04 \x01(\r\"\xbf\x01\n\x0eRunDescription\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12.\n\x06inputs\x18\x02 \x03(\x0b\x32\x1e.nnrt_hdi.v2.TensorDescription\x12/\n\x07outputs\x18\x03 \x03(\x0b\x32\x1e.nnrt_hdi.v2.TensorDescription\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x0f\n\x07profile\x18\x05 \x01(\x08\x12\x14\n\x0con_behalf_of\x18\x06 \x01(\t\"\x8b\x01\n\x11TensorDescription\x12(\n\tdata_type\x18\x01 \x01(\x0e\x32\x15.nnrt_hdi.v2.DataType\x12\x12\n\ndimensions\x18\x02 \x03(\x05\x12\'\n\x05place\x18\x03 \x01(\x0e\x32\x18.nnrt_hdi.v2.TensorPlace\x12\x0f\n\x07is_open\x18\x04 \x01(\x08\"\xbb\x01\n\nRunOutcome\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.nnrt_hdi.v2.ErrorDetail\x12/\n\x07outputs\x18\x02 \x03(\x0b\x32\x1e.nnrt_hdi.v2.TensorDescription\x12\x12\n\nis_unknown\x18\x03 \x01(\x08\x12\x0c\n\x04kept\x18\x04 \x01(\x08\x12\x31\n\x0eoperator_times\x18\x05 \x03(\x0b\x32\x19.nnrt_hdi.v2.OperatorTime\"!\n\x0f\x41waitRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\x04\"$\n\x11\x43\x61ncelRunsRequest\x12\x0f\n\x07run_ids\x18\x01 \x03(\x04\"+\n\x0f\x43\x61ncelRunsReply\x12\x18\n\x10stopping_run_ids\x18\x01 \x03(\x04\"e\n\x0cOperatorTime\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gan_ns\x18\x03 \x01(\x04\x12\x0f\n\x07took_ns\x18\x04 \x01(\x04\x12\x12\n\nis_besides\x18\x05 \x01(\x08\"\x8a\x01\n\x08RunTimes\x12\x11\n\tqueued_ns\x18\x01 \x01(\x04\x12\x14\n\x0c\x63opied_in_ns\x18\x02 \x01(\x04\x12\x13\n\x0b\x63omputed_ns\x18\x03 \x01(\x04\x12\x15\n\rcopied_out_ns\x18\x04 \x01(\x04\x12\x11\n\tserved_ns\x18\x05 \x01(\x04\x12\x16\n\x0ereceived_at_ns\x18\x06 \x01(\x04\"+\n\x17\x45xportModelCacheRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"C\n\x15\x45xportModelCacheReply\x12*\n\x07\x62uffers\x18\x01 \x03(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\",\n\x18GetInputDimRangesRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"?\n\x16GetInputDimRangesReply\x12%\n\x06inputs\x18\x01 \x03(\x0b\x32\x15.nnrt_hdi.v2.DimRange\".\n\x08\x44imRange\x12\x10\n\x08min_dims\x18\x01 \x03(\r\x12\x10\n\x08max_dims\x18\x02 \x03(\r\"6\n\x0eReleaseRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\"\x0e\n\x0cReleaseReply*r\n\x0bTensorPlace\x12\x17\n\x13TENSOR_PLACE_INLINE\x10\x00\x12\x17\n\x13TENSOR_PLACE_REGION\x10\x01\x12\x17\n\x13TENSOR_PLACE_CHUNKS\x10\x02\x12\x18\n\x14TENSOR_PLACE_NOWHERE\x10\x03\x32\x99\x04\n\rPreparedModel\x12\x35\n\x03Run\x12\x17.nnrt_hdi.v2.RunRequest\x1a\x15.nnrt_hdi.v2.RunReply\x12?\n\tRunStream\x12\x16.nnrt_hdi.v2.RunPacket\x1a\x16.nnrt_hdi.v2.RunPacket(\x01\x30\x01\x12\x42\n\x08\x41waitRun\x12\x1c.nnrt_hdi.v2.AwaitRunRequest\x1a\x16.nnrt_hdi.v2.RunPacket0\x01\x12J\n\nCancelRuns\x12\x1e.nnrt_hdi.v2.CancelRunsRequest\x1a\x1c.nnrt_hdi.v2.CancelRunsReply\x12\\\n\x10\x45xportModelCache\x12$.nnrt_hdi.v2.ExportModelCacheRequest\x1a\".nnrt_hdi.v2.ExportModelCacheReply\x12_\n\x11GetInputDimRanges\x12%.nnrt_hdi.v2.GetInputDimRangesRequest\x1a#.nnrt_hdi.v2.GetInputDimRangesReply\x12\x41\n\x07Release\x12\x1b.nnrt_hdi.v2.ReleaseRequest\x1a\x19.nnrt_hdi.v2.ReleaseReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n nnrt_hdi/v2/prepared_model.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\x1a\x17nnrt_hdi/v2/error.proto\x1a\x17nnrt_hdi/v2/model.proto\"\xa9\x01\n\nRunRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12%\n\x06inputs\x18\x02 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12&\n\x07outputs\x18\x03 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x0f\n\x07profile\x18\x05 \x01(\x08\x12\x14\n\x0con_behalf_of\x18\x06 \x01(\t\"\x8b\x01\n\x08RunReply\x12&\n\x07outputs\x18\x01 \x03(\x0b\x32\x15.nnrt_hdi.v2.IOTensor\x12$\n\x05times\x18\x02 \x01(\x0b\x32\x15.nnrt_hdi.v2.RunTimes\x12\x31\n\x0eoperator_times\x18\x03 \x03(\x0b\x32\x19.nnrt_hdi.v2.OperatorTime\"S\n\tRunPacket\x12\x0f\n\x07padding\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66rames\x18\x02 \x01(\x0c\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x16\n\x0e\x65xpanded_bytes\x18\x04 \x01(\r\"\xbf\x01\n\x0eRunDescription\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12.\n\x06inputs\x18\x02 \x03(\x0b\x32\x1e.nnrt_hdi.v2.TensorDescription\x12/\n\x07outputs\x18\x03 \x03(\x0b\x32\x1e.nnrt_hdi.v2.TensorDescription\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x0f\n\x07profile\x18\x05 \x01(\x08\x12\x14\n\x0con_behalf_of\x18\x06 \x01(\t\"\xc9\x01\n\x11TensorDescription\x12(\n\tdata_type\x18\x01 \x01(\x0e\x32\x15.nnrt_hdi.v2.DataType\x12\x12\n\ndimensions\x18\x02 \x03(\x05\x12\'\n\x05place\x18\x03 \x01(\x0e\x32\x18.nnrt_hdi.v2.TensorPlace\x12\x0f\n\x07is_open\x18\x04 \x01(\x08\x12\r\n\x05value\x18\x05 \x01(\r\x12\x0f\n\x07\x61ppends\x18\x06 \x01(\x08\x12\x0c\n\x04\x61xis\x18\x07 \x01(\r\x12\x0e\n\x06window\x18\x08 \x01(\r\"\xbb\x01\n\nRunOutcome\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.nnrt_hdi.v2.ErrorDetail\x12/\n\x07outputs\x18\x02 \x03(\x0b\x32\x1e.nnrt_hdi.v2.TensorDescription\x12\x12\n\nis_unknown\x18\x03 \x01(\x08\x12\x0c\n\x04kept\x18\x04 \x01(\x08\x12\x31\n\x0eoperator_times\x18\x05 \x03(\x0b\x32\x19.nnrt_hdi.v2.OperatorTime\"!\n\x0f\x41waitRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\x04\"$\n\x11\x43\x61ncelRunsRequest\x12\x0f\n\x07run_ids\x18\x01 \x03(\x04\"+\n\x0f\x43\x61ncelRunsReply\x12\x18\n\x10stopping_run_ids\x18\x01 \x03(\x04\"e\n\x0cOperatorTime\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08operator\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gan_ns\x18\x03 \x01(\x04\x12\x0f\n\x07took_ns\x18\x04 \x01(\x04\x12\x12\n\nis_besides\x18\x05 \x01(\x08\"\x8a\x01\n\x08RunTimes\x12\x11\n\tqueued_ns\x18\x01 \x01(\x04\x12\x14\n\x0c\x63opied_in_ns\x18\x02 \x01(\x04\x12\x13\n\x0b\x63omputed_ns\x18\x03 \x01(\x04\x12\x15\n\rcopied_out_ns\x18\x04 \x01(\x04\x12\x11\n\tserved_ns\x18\x05 \x01(\x04\x12\x16\n\x0ereceived_at_ns\x18\x06 \x01(\x04\"+\n\x17\x45xportModelCacheRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"C\n\x15\x45xportModelCacheReply\x12*\n\x07\x62uffers\x18\x01 \x03(\x0b\x32\x19.nnrt_hdi.v2.SharedBuffer\",\n\x18GetInputDimRangesRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\"?\n\x16GetInputDimRangesReply\x12%\n\x06inputs\x18\x01 \x03(\x0b\x32\x15.nnrt_hdi.v2.DimRange\".\n\x08\x44imRange\x12\x10\n\x08min_dims\x18\x01 \x03(\r\x12\x10\n\x08max_dims\x18\x02 \x03(\r\"6\n\x0eReleaseRequest\x12\x10\n\x08model_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\"\x0e\n\x0cReleaseReply*\x8d\x01\n\x0bTensorPlace\x12\x17\n\x13TENSOR_PLACE_INLINE\x10\x00\x12\x17\n\x13TENSOR_PLACE_REGION\x10\x01\x12\x17\n\x13TENSOR_PLACE_CHUNKS\x10\x02\x12\x18\n\x14TENSOR_PLACE_NOWHERE\x10\x03\x12\x19\n\x15TENSOR_PLACE_SEQUENCE\x10\x04\x32\x99\x04\n\rPreparedModel\x12\x35\n\x03Run\x12\x17.nnrt_hdi.v2.RunRequest\x1a\x15.nnrt_hdi.v2.RunReply\x12?\n\tRunStream\x12\x16.nnrt_hdi.v2.RunPacket\x1a\x16.nnrt_hdi.v2.RunPacket(\x01\x30\x01\x12\x42\n\x08\x41waitRun\x12\x1c.nnrt_hdi.v2.AwaitRunRequest\x1a\x16.nnrt_hdi.v2.RunPacket0\x01\x12J\n\nCancelRuns\x12\x1e.nnrt_hdi.v2.CancelRunsRequest\x1a\x1c.nnrt_hdi.v2.CancelRunsReply\x12\\\n\x10\x45xportModelCache\x12$.nnrt_hdi.v2.ExportModelCacheRequest\x1a\".nnrt_hdi.v2.ExportModelCacheReply\x12_\n\x11GetInputDimRanges\x12%.nnrt_hdi.v2.GetInputDimRangesRequest\x1a#.nnrt_hdi.v2.GetInputDimRangesReply\x12\x41\n\x07Release\x12\x1b.nnrt_hdi.v2.ReleaseRequest\x1a\x19.nnrt_hdi.v2.ReleaseReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnrt_hdi.v2.prepared_model_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TENSORPLACE']._serialized_start=1756
-  _globals['_TENSORPLACE']._serialized_end=1870
+  _globals['_TENSORPLACE']._serialized_start=1819
+  _globals['_TENSORPLACE']._serialized_end=1960
   _globals['_RUNREQUEST']._serialized_start=125
   _globals['_RUNREQUEST']._serialized_end=294
   _globals['_RUNREPLY']._serialized_start=297
@@ -45,33 +45,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNDESCRIPTION']._serialized_start=524
   _globals['_RUNDESCRIPTION']._serialized_end=715
   _globals['_TENSORDESCRIPTION']._serialized_start=718
-  _globals['_TENSORDESCRIPTION']._serialized_end=857
-  _globals['_RUNOUTCOME']._serialized_start=860
-  _globals['_RUNOUTCOME']._serialized_end=1047
-  _globals['_AWAITRUNREQUEST']._serialized_start=1049
-  _globals['_AWAITRUNREQUEST']._serialized_end=1082
-  _globals['_CANCELRUNSREQUEST']._serialized_start=1084
-  _globals['_CANCELRUNSREQUEST']._serialized_end=1120
-  _globals['_CANCELRUNSREPLY']._serialized_start=1122
-  _globals['_CANCELRUNSREPLY']._serialized_end=1165
-  _globals['_OPERATORTIME']._serialized_start=1167
-  _globals['_OPERATORTIME']._serialized_end=1268
-  _globals['_RUNTIMES']._serialized_start=1271
-  _globals['_RUNTIMES']._serialized_end=1409
-  _globals['_EXPORTMODELCACHEREQUEST']._serialized_start=1411
-  _globals['_EXPORTMODELCACHEREQUEST']._serialized_end=1454
-  _globals['_EXPORTMODELCACHEREPLY']._serialized_start=1456
-  _globals['_EXPORTMODELCACHEREPLY']._serialized_end=1523
-  _globals['_GETINPUTDIMRANGESREQUEST']._serialized_start=1525
-  _globals['_GETINPUTDIMRANGESREQUEST']._serialized_end=1569
-  _globals['_GETINPUTDIMRANGESREPLY']._serialized_start=1571
-  _globals['_GETINPUTDIMRANGESREPLY']._serialized_end=1634
-  _globals['_DIMRANGE']._serialized_start=1636
-  _globals['_DIMRANGE']._serialized_end=1682
-  _globals['_RELEASEREQUEST']._serialized_start=1684
-  _globals['_RELEASEREQUEST']._serialized_end=1738
-  _globals['_RELEASEREPLY']._serialized_start=1740
-  _globals['_RELEASEREPLY']._serialized_end=1754
-  _globals['_PREPAREDMODEL']._serialized_start=1873
-  _globals['_PREPAREDMODEL']._serialized_end=2410
+  _globals['_TENSORDESCRIPTION']._serialized_end=919
+  _globals['_RUNOUTCOME']._serialized_start=922
+  _globals['_RUNOUTCOME']._serialized_end=1109
+  _globals['_AWAITRUNREQUEST']._serialized_start=1111
+  _globals['_AWAITRUNREQUEST']._serialized_end=1144
+  _globals['_CANCELRUNSREQUEST']._serialized_start=1146
+  _globals['_CANCELRUNSREQUEST']._serialized_end=1182
+  _globals['_CANCELRUNSREPLY']._serialized_start=1184
+  _globals['_CANCELRUNSREPLY']._serialized_end=1227
+  _globals['_OPERATORTIME']._serialized_start=1229
+  _globals['_OPERATORTIME']._serialized_end=1330
+  _globals['_RUNTIMES']._serialized_start=1333
+  _globals['_RUNTIMES']._serialized_end=1471
+  _globals['_EXPORTMODELCACHEREQUEST']._serialized_start=1473
+  _globals['_EXPORTMODELCACHEREQUEST']._serialized_end=1516
+  _globals['_EXPORTMODELCACHEREPLY']._serialized_start=1518
+  _globals['_EXPORTMODELCACHEREPLY']._serialized_end=1585
+  _globals['_GETINPUTDIMRANGESREQUEST']._serialized_start=1587
+  _globals['_GETINPUTDIMRANGESREQUEST']._serialized_end=1631
+  _globals['_GETINPUTDIMRANGESREPLY']._serialized_start=1633
+  _globals['_GETINPUTDIMRANGESREPLY']._serialized_end=1696
+  _globals['_DIMRANGE']._serialized_start=1698
+  _globals['_DIMRANGE']._serialized_end=1744
+  _globals['_RELEASEREQUEST']._serialized_start=1746
+  _globals['_RELEASEREQUEST']._serialized_end=1800
+  _globals['_RELEASEREPLY']._serialized_start=1802
+  _globals['_RELEASEREPLY']._serialized_end=1816
+  _globals['_PREPAREDMODEL']._serialized_start=1963
+  _globals['_PREPAREDMODEL']._serialized_end=2500
 # @@protoc_insertion_point(module_scope)

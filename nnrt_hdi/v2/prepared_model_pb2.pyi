@@ -16,10 +16,12 @@ class TensorPlace(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TENSOR_PLACE_REGION: _ClassVar[TensorPlace]
     TENSOR_PLACE_CHUNKS: _ClassVar[TensorPlace]
     TENSOR_PLACE_NOWHERE: _ClassVar[TensorPlace]
+    TENSOR_PLACE_SEQUENCE: _ClassVar[TensorPlace]
 TENSOR_PLACE_INLINE: TensorPlace
 TENSOR_PLACE_REGION: TensorPlace
 TENSOR_PLACE_CHUNKS: TensorPlace
 TENSOR_PLACE_NOWHERE: TensorPlace
+TENSOR_PLACE_SEQUENCE: TensorPlace
 
 class RunRequest(_message.Message):
     __slots__ = ("model_id", "inputs", "outputs", "traceparent", "profile", "on_behalf_of")
@@ -76,16 +78,24 @@ class RunDescription(_message.Message):
     def __init__(self, model_id: _Optional[int] = ..., inputs: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[TensorDescription, _Mapping]]] = ..., traceparent: _Optional[str] = ..., profile: bool = ..., on_behalf_of: _Optional[str] = ...) -> None: ...
 
 class TensorDescription(_message.Message):
-    __slots__ = ("data_type", "dimensions", "place", "is_open")
+    __slots__ = ("data_type", "dimensions", "place", "is_open", "value", "appends", "axis", "window")
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     IS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    APPENDS_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     data_type: _enums_pb2.DataType
     dimensions: _containers.RepeatedScalarFieldContainer[int]
     place: TensorPlace
     is_open: bool
-    def __init__(self, data_type: _Optional[_Union[_enums_pb2.DataType, str]] = ..., dimensions: _Optional[_Iterable[int]] = ..., place: _Optional[_Union[TensorPlace, str]] = ..., is_open: bool = ...) -> None: ...
+    value: int
+    appends: bool
+    axis: int
+    window: int
+    def __init__(self, data_type: _Optional[_Union[_enums_pb2.DataType, str]] = ..., dimensions: _Optional[_Iterable[int]] = ..., place: _Optional[_Union[TensorPlace, str]] = ..., is_open: bool = ..., value: _Optional[int] = ..., appends: bool = ..., axis: _Optional[int] = ..., window: _Optional[int] = ...) -> None: ...
 
 class RunOutcome(_message.Message):
     __slots__ = ("error", "outputs", "is_unknown", "kept", "operator_times")

@@ -33,6 +33,8 @@ _ALIGNMENT = 8
 # For more bytes of tensors, joining copies less often than struct does.
 _JOINED_BYTES = 64 << 10
 
+REGION_BYTES = Struct("<" + _REGION).size
+
 request_head = Struct(_REQUEST_HEAD)
 reply_head = Struct(_REPLY_HEAD)
 _start = Struct("<II")

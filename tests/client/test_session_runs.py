@@ -216,7 +216,7 @@ def test_arrays_of_others(make: Callable[[], Any], shared_daemon: DaemonProcess)
 
 
 def test_they_are_not_copied() -> None:
-    from nnrt_client.model_session.arrays import view_array
+    from nnrt_client.run.arrays import view_array
 
     memory = array.array("f", [0, 1, 2, 3])
     for given, own in ((Foreign(X), X), (memory, np.frombuffer(memory, np.float32))):

@@ -26,7 +26,15 @@ FOREIGN_CALLS = 16
 _OPEN = "DeviceSession/Open"
 _RUN = "PreparedModel/Run"
 # Calls whose duration the client decides.
-_STREAMS = {"NnrtDevice/UploadConstants", "NnrtDevice/WriteBuffer", "NnrtDevice/ReadBuffer", "PreparedModel/RunStream"}
+_STREAMS = {
+    "NnrtDevice/ReadBuffer",
+    "NnrtDevice/UploadConstants",
+    "NnrtDevice/WriteBuffer",
+    "PreparedModel/RunStream",
+    "Sequences/Loop",
+    "Sequences/Read",
+    "Sequences/Write",
+}
 # Calls that wait for runs whose streams were lost, or that cancel runs.
 _CONTROL_CALLS = {"PreparedModel/AwaitRun", "PreparedModel/CancelRuns"}
 # Calls that don't pass the drain gate. A run stream is no work itself: each of its runs passes the gate. A session that
@@ -39,6 +47,9 @@ _UNGATED = {
     "NnrtDevice/ReleaseBuffer",
     "PreparedModel/Release",
     "PreparedModel/RunStream",
+    "Sequences/Read",
+    "Sequences/Release",
+    "Sequences/Stop",
 }
 
 # Roles that calls need. All others, and the local socket, need Role.RUN. Compiling needs more, which `Models` checks.

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError, Message
 from nnrt_device_service.memory.memory_budget import MemoryBudget
 from nnrt_device_service.runs.replies import COUNTED_BYTES
 from nnrt_hdi.errors import InvalidParameter, OutOfMemory
-from nnrt_hdi.v2 import device_pb2, prepared_model_pb2
+from nnrt_hdi.v2 import device_pb2, prepared_model_pb2, sequence_pb2
 from nnrt_hdi.wire.counts import require_moderate
 
 # Most bytes of small requests, such as Hello, beats and ids, and of requests of other services.
@@ -28,6 +28,8 @@ _DATA: dict[str, type[Message]] = {
     "NnrtDevice/WriteBuffer": device_pb2.BufferChunk,
     "PreparedModel/Run": prepared_model_pb2.RunRequest,
     "PreparedModel/RunStream": prepared_model_pb2.RunPacket,
+    "Sequences/Loop": sequence_pb2.LoopRequest,
+    "Sequences/Write": sequence_pb2.SequenceWrite,
 }
 
 

@@ -25,6 +25,7 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError, UnavailableDevice, Unkn
 from nnrt_hdi.files.file_part import FEATURE as FILES_FEATURE
 from nnrt_hdi.files.model_store import FEATURE as STORE_FEATURE
 from nnrt_hdi.run_times import TRACES_FEATURE
+from nnrt_hdi.sequences import FEATURE as SEQUENCES_FEATURE
 from nnrt_hdi.v2 import (
     session_pb2,
     session_pb2_grpc,
@@ -155,6 +156,7 @@ class DeviceSessionServicer(session_pb2_grpc.DeviceSessionServicer):
                 BATCHING_FEATURE,
                 CHUNKS_FEATURE,
                 COUNTERS_FEATURE,
+                SEQUENCES_FEATURE,
                 *[FILES_FEATURE] * (self._local_socket != b""),
                 *[FEATURE] * session.wants_compression,
                 *[STORE_FEATURE] * device.models.stored.has_store,

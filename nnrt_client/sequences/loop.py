@@ -1,0 +1,174 @@
+"""Loop of a sequence: steps that the device makes by itself, whose values come as an iterator."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Literal
+
+from nnrt_client.sequences.home import Home, Limits, arrived
+from nnrt_client.sequences.log import LoggedLoop
+from nnrt_client.sequences.plan import LoopPlan
+from nnrt_client.sequences.residence import Residence
+from nnrt_client.session.errands import start_in_worker
+from nnrt_hdi.closable import Closable
+from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
+from nnrt_hdi.signals import raised_by_handler
+from nnrt_hdi.tensor import Array
+from nnrt_hdi.v2 import sequence_pb2
+
+EndReason = Literal["stopped", "steps", "bytes", "time", "asked"]
+_REASONS: Mapping[int, EndReason] = {0: "stopped", 1: "steps", 2: "bytes", 3: "time", 4: "asked"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEnd:
+    """End of a loop.
+
+    `reason`: "stopped" by the value `stop`; a limit: "steps", "bytes" or "time"; or "asked", by `Loop.close`. `steps`
+    are the complete steps, `delivered_bytes` those of the delivered values, `took_s` the seconds on the device.
+    """
+
+    reason: EndReason
+    steps: int
+    delivered_bytes: int
+    took_s: float
+
+
+_Message = sequence_pb2.DeliveredValues | sequence_pb2.LoopEnd | NnrtError
+
+
+class Loop(Iterator[dict[str, Array]], Closable):
+    """Values of a loop's steps by name, as they come. `end` says why it has ended, once it has.
+
+    It is the sequence's operation until it has ended: `close`, or another operation of the sequence, ends it after the
+    step that the device is making.
+    """
+
+    def __init__(
+        self,
+        residence: Residence,
+        plan: LoopPlan,
+        values: Mapping[int, Array],
+        limits: Limits,
+        names: Mapping[int, str],
+    ) -> None:
+        """Start a loop of a sequence. `values` are written first; `names` are those of the values to deliver.
+
+        Raises:
+            NnrtError: The device doesn't compile the glue, or can't be reached.
+        """
+        self.end: LoopEnd | None = None
+        self._residence = residence
+        self._plan = plan
+        self._values = values
+        self._limits = limits
+        self._names = names
+        # Messages of the latest request that are no longer needed, for their steps were delivered before.
+        self._skipped = 0
+        self._delivered = 0
+        # Steps and bytes of requests before the latest one, which have ended because their devices left.
+        self._former_steps = self._former_bytes = 0
+        self._former_s = 0.0
+        # Whether the device was asked to end the loop, and whether only because it leaves.
+        self._is_asked = self._is_moving = False
+        self._is_over = False
+        self._start()
+
+    def __next__(self) -> dict[str, Array]:
+        """Wait for the next step and return its values.
+
+        Raises:
+            NnrtError: The loop has failed. The steps before have been made.
+        """
+        while not self._is_over:
+            message = self._inbox.get()
+            if isinstance(message, sequence_pb2.DeliveredValues):
+                if self._skipped:
+                    self._skipped -= 1
+                    continue
+                self._delivered += 1
+                self._leave_in_time()
+                return self._named(message)
+            if isinstance(message, sequence_pb2.LoopEnd):
+                self._take_end(message)
+            elif not self._residence.may_move(self._home, message):
+                self._is_over = True
+                raise message
+            else:
+                self._skipped, self._delivered = self._skipped + self._delivered, 0
+                self._start()
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the loop after the step under way. `rest` returns the values of the steps that were not taken."""
+        self.rest()
+
+    def rest(self) -> list[dict[str, Array]]:
+        """End the loop after the step under way, and return the values of the steps that have not been taken."""
+        if not self._is_over and not self._is_asked:
+            self._is_asked = True
+            self._home.stop()
+        return list(self)
+
+    def _start(self) -> None:
+        """Send the request: to the device where the sequence lives, or to another one if that is lost."""
+        plan, residence = self._plan, self._residence
+
+        def begin(home: Home) -> tuple[Home, sequence_pb2.LoopRequest]:
+            runs = plan.runs(home.dispatcher)
+            home.write(self._values)
+            return home, home.request(runs, self._limits, residence.on_behalf_of)
+
+        self._home, request = residence.do(begin)
+        self._inbox: SimpleQueue[_Message] = SimpleQueue()
+        if not start_in_worker(partial(_read, self._home, request, self._inbox)):
+            raise OutOfMemory("no thread is left that could read the loop's values")
+
+    def _leave_in_time(self) -> None:
+        """Ask the device to end the loop if it gets no more runs; the loop goes on elsewhere."""
+        if not self._is_asked and self._residence.is_leaving(self._home):
+            self._is_asked = self._is_moving = True
+            self._home.stop()
+
+    def _take_end(self, message: sequence_pb2.LoopEnd) -> None:
+        residence, limits = self._residence, self._limits
+        if residence.log is not None:
+            residence.log.add(LoggedLoop(self._values, self._plan, message.steps))
+        self._former_steps += message.steps
+        self._former_bytes += message.bytes
+        self._former_s += message.took_ns / 1e9
+        reason = _REASONS[message.reason]
+        if self._is_moving and reason == "asked":
+            self._is_asked = self._is_moving = False
+            self._skipped = self._delivered = 0
+            self._limits = limits._replace(steps=limits.steps - message.steps)
+            self._values = {}
+            self._start()
+            return
+        self.end = LoopEnd(reason, self._former_steps, self._former_bytes, self._former_s)
+        self._is_over = True
+
+    def _named(self, message: sequence_pb2.DeliveredValues) -> dict[str, Array]:
+        arrays = arrived(message.values, self._home.session.place)
+        if set(arrays) != set(self._names):
+            raise OperationFailed("other values came than were to be delivered", place=self._home.session.place)
+        return {self._names[number]: array for number, array in arrays.items()}
+
+
+def _read(home: Home, request: sequence_pb2.LoopRequest, inbox: "SimpleQueue[_Message]") -> None:
+    """Put what a loop delivers, and its end or error, into an inbox. A thread that receives no signals calls this."""
+    try:
+        for reply in home.loop(request):
+            for delivered in reply.delivered:
+                inbox.put(delivered)
+            if reply.HasField("end"):
+                inbox.put(reply.end)
+                return
+        inbox.put(OperationFailed("the loop's replies have no end", place=home.session.place))
+    except NnrtError as error:
+        inbox.put(error)
+    except BaseException as error:
+        if raised_by_handler(error):
+            raise
+        inbox.put(OperationFailed(f"the loop's replies could not be read: {error!r}", place=home.session.place))

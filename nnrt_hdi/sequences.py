@@ -1,0 +1,12 @@
+"""Sequences: values that stay on the device between runs, as both ends of the wire know them."""
+
+# In Welcome.features: the service Sequences works, and runs may be runs of a sequence.
+FEATURE = "sequences"
+
+# Most steps of a loop, most bytes of values that it delivers, and most milliseconds that it takes.
+MAX_STEPS = 1 << 20
+MAX_BYTES = 1 << 30
+MAX_MS = 3_600_000
+# Most runs in a step of a loop, and most values that one Read returns.
+MAX_RUNS = 4096
+MAX_READ = 1024
