@@ -48,6 +48,9 @@ from nnrt_client.pool.report import PoolReport
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.future import RunFuture
 from nnrt_client.run.result import OutputTooSmall, RunResult
+from nnrt_client.sequences.loop import Loop, LoopEnd
+from nnrt_client.sequences.sequence import Earlier, Sequence
+from nnrt_client.sequences.states import State
 from nnrt_client.session.compression import CompressionStatistics
 from nnrt_client.session.device import Device
 from nnrt_client.session.membership import AddressChange
@@ -105,6 +108,7 @@ __all__ = [
     "DeviceType",
     "Durations",
     "DynamicShape",
+    "Earlier",
     "Executor",
     "Fallback",
     "Format",
@@ -116,6 +120,8 @@ __all__ = [
     "InvalidPath",
     "LegacyTensor",
     "LoadOptions",
+    "Loop",
+    "LoopEnd",
     "Member",
     "MemberState",
     "Memory",
@@ -151,7 +157,9 @@ __all__ = [
     "RunTimes",
     "Runtime",
     "SaveCacheFailed",
+    "Sequence",
     "Settings",
+    "State",
     "Support",
     "Telemetry",
     "Tensor",

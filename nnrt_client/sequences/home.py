@@ -139,18 +139,15 @@ class Home:
     def loop(self, request: sequence_pb2.LoopRequest) -> Iterator[sequence_pb2.LoopReply]:
         """Yield the replies of a loop, for a thread that receives no signals."""
         timeout_s = (request.max_ms or MAX_MS) / 1000 + _END_S
-        has_ended = False
         try:
             with closing(self.session.stream("Sequences.Loop", request, timeout_s)) as replies:
                 for reply in replies:
                     if reply.HasField("end"):
-                        self._operation, self._unwritten, has_ended = self._operation + 1, {}, True
+                        self._operation, self._unwritten = self._operation + 1, {}
                     yield reply
-        except NnrtError as error:
+        except BaseException as error:
             self._note(error)
             raise
-        finally:
-            self.is_certain = self.is_certain and has_ended
 
     def loop_silently(self, request: sequence_pb2.LoopRequest) -> None:
         """Let the device make a loop that delivers nothing, and wait until it has ended."""

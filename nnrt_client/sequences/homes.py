@@ -10,7 +10,7 @@ from nnrt_client.pool.supply import Supply
 from nnrt_client.run.dispatcher import Dispatcher
 from nnrt_client.run.model_dispatcher import ModelDispatcher
 from nnrt_client.session.latch import Latch
-from nnrt_hdi.errors import NnrtError, UnavailableDevice, Unsupported
+from nnrt_hdi.errors import NnrtError, OperationForbidden, UnavailableDevice, Unsupported
 
 
 class Homes(ABC):
@@ -58,6 +58,8 @@ class PooledHomes(Homes):
     def choose(self) -> ModelDispatcher:
         until = time.monotonic() + self._patience_s
         while (replica := self._supply.choose()) is None:
+            if not self._supply.is_open:
+                raise (self._supply.end_reason or OperationForbidden("the session is closed")).copy()
             if time.monotonic() >= until:
                 raise UnavailableDevice(f"no device of the pool has the model, since {self._patience_s:g} s")
             waiting = _Waiting(until)

@@ -4,29 +4,32 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Literal
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from nnrt_client.sequences.home import Home, Limits, arrived
 from nnrt_client.sequences.log import LoggedLoop
 from nnrt_client.sequences.plan import LoopPlan
 from nnrt_client.sequences.residence import Residence
 from nnrt_client.session.errands import start_in_worker
+from nnrt_hdi import wire
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
 from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import sequence_pb2
 
-EndReason = Literal["stopped", "steps", "bytes", "time", "asked"]
-_REASONS: Mapping[int, EndReason] = {0: "stopped", 1: "steps", 2: "bytes", 3: "time", 4: "asked"}
+EndReason = Literal["stopped", "steps", "bytes", "time", "asked", "failed"]
+_REASONS: Mapping[int, EndReason] = {0: "stopped", 1: "steps", 2: "bytes", 3: "time", 4: "asked", 5: "failed"}
 
 
 @dataclass(frozen=True, slots=True)
 class LoopEnd:
     """End of a loop.
 
-    `reason`: "stopped" by the value `stop`; a limit: "steps", "bytes" or "time"; or "asked", by `Loop.close`. `steps`
-    are the complete steps, `delivered_bytes` those of the delivered values, `took_s` the seconds on the device.
+    `reason`: "stopped" by the value `stop`; a limit: "steps", "bytes" or "time"; "asked", by `Loop.close`; "failed".
+    `steps` are the complete steps, `delivered_bytes` those of delivered values, `took_s` the seconds on the device.
     """
 
     reason: EndReason
@@ -38,7 +41,7 @@ class LoopEnd:
 _Message = sequence_pb2.DeliveredValues | sequence_pb2.LoopEnd | NnrtError
 
 
-class Loop(Iterator[dict[str, Array]], Closable):
+class Loop(Iterator[dict[str, NDArray[Any]]], Closable):
     """Values of a loop's steps by name, as they come. `end` says why it has ended, once it has.
 
     It is the sequence's operation until it has ended: `close`, or another operation of the sequence, ends it after the
@@ -64,9 +67,8 @@ class Loop(Iterator[dict[str, Array]], Closable):
         self._values = values
         self._limits = limits
         self._names = names
-        # Messages of the latest request that are no longer needed, for their steps were delivered before.
-        self._skipped = 0
-        self._delivered = 0
+        # Steps of the latest request that have come, and how many of them were delivered before.
+        self._came = self._known = 0
         # Steps and bytes of requests before the latest one, which have ended because their devices left.
         self._former_steps = self._former_bytes = 0
         self._former_s = 0.0
@@ -75,7 +77,7 @@ class Loop(Iterator[dict[str, Array]], Closable):
         self._is_over = False
         self._start()
 
-    def __next__(self) -> dict[str, Array]:
+    def __next__(self) -> dict[str, NDArray[Any]]:
         """Wait for the next step and return its values.
 
         Raises:
@@ -84,27 +86,21 @@ class Loop(Iterator[dict[str, Array]], Closable):
         while not self._is_over:
             message = self._inbox.get()
             if isinstance(message, sequence_pb2.DeliveredValues):
-                if self._skipped:
-                    self._skipped -= 1
-                    continue
-                self._delivered += 1
-                self._leave_in_time()
-                return self._named(message)
-            if isinstance(message, sequence_pb2.LoopEnd):
-                self._take_end(message)
-            elif not self._residence.may_move(self._home, message):
-                self._is_over = True
-                raise message
+                self._came += 1
+                if self._came > self._known:
+                    self._leave_in_time()
+                    return self._named(message)
+            elif isinstance(message, NnrtError):
+                self._fail(message)
             else:
-                self._skipped, self._delivered = self._skipped + self._delivered, 0
-                self._start()
+                self._take_end(message)
         raise StopIteration
 
     def close(self) -> None:
         """End the loop after the step under way. `rest` returns the values of the steps that were not taken."""
         self.rest()
 
-    def rest(self) -> list[dict[str, Array]]:
+    def rest(self) -> list[dict[str, NDArray[Any]]]:
         """End the loop after the step under way, and return the values of the steps that have not been taken."""
         if not self._is_over and not self._is_asked:
             self._is_asked = True
@@ -131,25 +127,41 @@ class Loop(Iterator[dict[str, Array]], Closable):
             self._is_asked = self._is_moving = True
             self._home.stop()
 
+    def _fail(self, error: NnrtError) -> None:
+        """Begin again on another device after an error, or raise it."""
+        if not self._residence.may_move(self._home, error):
+            self._is_over = True
+            raise error
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._known, self._came = max(self._known, self._came), 0
+        self._start()
+
     def _take_end(self, message: sequence_pb2.LoopEnd) -> None:
-        residence, limits = self._residence, self._limits
+        residence, limits, reason = self._residence, self._limits, _REASONS[message.reason]
+        error = wire.error_from_detail(message.error) if message.HasField("error") else None
+        if error is not None and residence.may_move(self._home, error):
+            self._begin_again()
+            return
         if residence.log is not None:
             residence.log.add(LoggedLoop(self._values, self._plan, message.steps))
         self._former_steps += message.steps
         self._former_bytes += message.bytes
         self._former_s += message.took_ns / 1e9
-        reason = _REASONS[message.reason]
         if self._is_moving and reason == "asked":
             self._is_asked = self._is_moving = False
-            self._skipped = self._delivered = 0
+            self._came = self._known = 0
             self._limits = limits._replace(steps=limits.steps - message.steps)
             self._values = {}
             self._start()
             return
         self.end = LoopEnd(reason, self._former_steps, self._former_bytes, self._former_s)
         self._is_over = True
+        if error is not None:
+            raise error
 
-    def _named(self, message: sequence_pb2.DeliveredValues) -> dict[str, Array]:
+    def _named(self, message: sequence_pb2.DeliveredValues) -> dict[str, NDArray[Any]]:
         arrays = arrived(message.values, self._home.session.place)
         if set(arrays) != set(self._names):
             raise OperationFailed("other values came than were to be delivered", place=self._home.session.place)
@@ -158,14 +170,14 @@ class Loop(Iterator[dict[str, Array]], Closable):
 
 def _read(home: Home, request: sequence_pb2.LoopRequest, inbox: "SimpleQueue[_Message]") -> None:
     """Put what a loop delivers, and its end or error, into an inbox. A thread that receives no signals calls this."""
+    last: _Message = OperationFailed("the loop's replies have no end", place=home.session.place)
     try:
         for reply in home.loop(request):
             for delivered in reply.delivered:
                 inbox.put(delivered)
             if reply.HasField("end"):
-                inbox.put(reply.end)
-                return
-        inbox.put(OperationFailed("the loop's replies have no end", place=home.session.place))
+                last = reply.end
+        inbox.put(last)
     except NnrtError as error:
         inbox.put(error)
     except BaseException as error:

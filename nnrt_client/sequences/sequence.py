@@ -13,7 +13,7 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from nnrt_client.model.model import Model, parts_of
@@ -121,7 +121,7 @@ class Sequence(LockOwner, Closable):
         *,
         outputs: Collection[str] | None = None,
         timeout_ms: int | None = None,
-    ) -> dict[str, Array]:
+    ) -> dict[str, NDArray[Any]]:
         """Send the next run and wait for its outputs.
 
         Args:
@@ -156,7 +156,7 @@ class Sequence(LockOwner, Closable):
 
     def queue(
         self, runs: Items[Mapping[str, "ArrayLike | Earlier"]], *, outputs: Collection[str] | None = None
-    ) -> Iterator[dict[str, Array]]:
+    ) -> Iterator[dict[str, NDArray[Any]]]:
         """Send runs at once, which the device makes one after the other, and yield the outputs of each as they come.
 
         Args:
@@ -255,7 +255,7 @@ class Sequence(LockOwner, Closable):
         numbered = {self._numbers.of(name): frozen(array) for name, array in values.items()}
         return self._begin_loop(plan, numbered, Limits(max_steps, max_bytes, max_ms), delivered)
 
-    def read(self, *names: str) -> dict[str, Array]:
+    def read(self, *names: str) -> dict[str, NDArray[Any]]:
         """Return copies of states, or of other values, by name; without names all states, by the inputs' names."""
         wanted = names or tuple(self._state_inputs)
         for name in wanted:

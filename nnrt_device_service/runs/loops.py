@@ -10,6 +10,7 @@ from enum import Enum
 import numpy as np
 
 from nnrt_device_service.runs.executing import Executing
+from nnrt_device_service.runs.failures import report_error
 from nnrt_device_service.runs.frames import PLACEHOLDER
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.runs.run_values import RunValues
@@ -34,6 +35,7 @@ class EndReason(Enum):
     BYTES = 2
     TIME = 3
     ASKED = 4
+    FAILED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class LoopEnd:
     steps: int
     bytes: int
     took_ns: int
+    error: NnrtError | None = None
 
 
 class Looping:
@@ -97,24 +100,23 @@ class Looping:
         self._changed = threading.Condition(threading.Lock())
         self._ready: list[Delivered] = []
         self._ready_bytes = self._bytes = self._steps = 0
-        self._end: LoopEnd | BaseException | None = None
+        self._end: LoopEnd | None = None
         cancellation.on_cancel(self._wake)
 
     def run(self) -> None:
-        """Make the steps. Raises nothing: an error ends the loop, and `results` raises it."""
-        began = time.monotonic()
-        end: LoopEnd | BaseException
+        """Make the steps. Raises nothing: an error becomes the end of the loop."""
+        began, reason, answer = time.monotonic(), EndReason.FAILED, None
         try:
             reason = self._make_steps(began + self._loop.max_s)
-            end = LoopEnd(reason, self._steps, self._bytes, int((time.monotonic() - began) * 1e9))
         except BaseException as error:
-            end = error
+            answer = report_error(error, "Sequences/Loop", self._session, is_cancelled=self._cancellation.is_cancelled)
         with self._changed:
-            self._end = end
+            took_ns = int((time.monotonic() - began) * 1e9)
+            self._end = LoopEnd(reason, self._steps, self._bytes, took_ns, answer)
             self._changed.notify_all()
 
     def results(self) -> Iterator[list[Delivered] | LoopEnd]:
-        """Yield what the loop delivers as it comes, and then its end. Raises the error that has ended it."""
+        """Yield what the loop delivers as it comes, and then its end."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._end is not None)
@@ -124,11 +126,9 @@ class Looping:
                 sent_at = time.monotonic()
                 yield ready
                 time.sleep(max(sent_at + _MESSAGE_S - time.monotonic(), 0.0))
-            elif isinstance(self._end, LoopEnd):
+            elif self._end is not None:
                 yield self._end
                 return
-            elif self._end is not None:
-                raise self._end
 
     def _make_steps(self, until: float) -> EndReason:
         sequence, loop = self._sequence, self._loop

@@ -55,6 +55,8 @@ def reply_of(results: "list[Delivered] | LoopEnd") -> sequence_pb2.LoopReply:
     if isinstance(results, LoopEnd):
         reply.end.reason = cast("sequence_pb2.LoopEnd.Reason", results.reason.value)
         reply.end.steps, reply.end.bytes, reply.end.took_ns = results.steps, results.bytes, results.took_ns
+        if results.error is not None:
+            reply.end.error.CopyFrom(wire.error_detail(results.error))
         return reply
     for each in results:
         delivered = reply.delivered.add(step=each.step, run=each.run)

@@ -23,44 +23,45 @@ _sym_db = _symbol_database.Default()
 
 
 from nnrt_hdi.v2 import enums_pb2 as nnrt__hdi_dot_v2_dot_enums__pb2
+from nnrt_hdi.v2 import error_pb2 as nnrt__hdi_dot_v2_dot_error__pb2
 from nnrt_hdi.v2 import prepared_model_pb2 as nnrt__hdi_dot_v2_dot_prepared__model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1annrt_hdi/v2/sequence.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\x1a nnrt_hdi/v2/prepared_model.proto\"k\n\rSequenceValue\x12\x0e\n\x06number\x18\x01 \x01(\r\x12(\n\tdata_type\x18\x02 \x01(\x0e\x32\x15.nnrt_hdi.v2.DataType\x12\x12\n\ndimensions\x18\x03 \x03(\x05\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"t\n\rSequenceWrite\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x11\n\toperation\x18\x02 \x01(\x04\x12\x0f\n\x07\x63opy_of\x18\x03 \x01(\x04\x12*\n\x06values\x18\x04 \x03(\x0b\x32\x1a.nnrt_hdi.v2.SequenceValue\"\x11\n\x0fSequenceWritten\"4\n\x0cSequenceRead\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x0f\n\x07numbers\x18\x02 \x03(\r\"\x92\x01\n\x0bLoopRequest\x12)\n\x05write\x18\x01 \x01(\x0b\x32\x1a.nnrt_hdi.v2.SequenceWrite\x12\"\n\x04runs\x18\x02 \x03(\x0b\x32\x14.nnrt_hdi.v2.LoopRun\x12\x11\n\tmax_steps\x18\x03 \x01(\x04\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\x12\x0e\n\x06max_ms\x18\x05 \x01(\r\"\x88\x01\n\x07LoopRun\x12*\n\x06values\x18\x01 \x03(\x0b\x32\x1a.nnrt_hdi.v2.SequenceValue\x12\x30\n\x0b\x64\x65scription\x18\x02 \x01(\x0b\x32\x1b.nnrt_hdi.v2.RunDescription\x12\x11\n\tdelivered\x18\x03 \x03(\r\x12\x0c\n\x04stop\x18\x04 \x01(\r\"_\n\tLoopReply\x12/\n\tdelivered\x18\x01 \x03(\x0b\x32\x1c.nnrt_hdi.v2.DeliveredValues\x12!\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x14.nnrt_hdi.v2.LoopEnd\"X\n\x0f\x44\x65liveredValues\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0b\n\x03run\x18\x02 \x01(\r\x12*\n\x06values\x18\x03 \x03(\x0b\x32\x1a.nnrt_hdi.v2.SequenceValue\"\xa7\x01\n\x07LoopEnd\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.nnrt_hdi.v2.LoopEnd.Reason\x12\r\n\x05steps\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0f\n\x07took_ns\x18\x04 \x01(\x04\"@\n\x06Reason\x12\x0b\n\x07STOPPED\x10\x00\x12\t\n\x05STEPS\x10\x01\x12\t\n\x05\x42YTES\x10\x02\x12\x08\n\x04TIME\x10\x03\x12\t\n\x05\x41SKED\x10\x04\"&\n\x0fStopLoopRequest\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\"\x0f\n\rStopLoopReply\"-\n\x16ReleaseSequenceRequest\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\"\x16\n\x14ReleaseSequenceReply2\xe2\x02\n\tSequences\x12\x43\n\x05Write\x12\x1a.nnrt_hdi.v2.SequenceWrite\x1a\x1c.nnrt_hdi.v2.SequenceWritten(\x01\x12?\n\x04Read\x12\x19.nnrt_hdi.v2.SequenceRead\x1a\x1a.nnrt_hdi.v2.SequenceValue0\x01\x12:\n\x04Loop\x12\x18.nnrt_hdi.v2.LoopRequest\x1a\x16.nnrt_hdi.v2.LoopReply0\x01\x12@\n\x04Stop\x12\x1c.nnrt_hdi.v2.StopLoopRequest\x1a\x1a.nnrt_hdi.v2.StopLoopReply\x12Q\n\x07Release\x12#.nnrt_hdi.v2.ReleaseSequenceRequest\x1a!.nnrt_hdi.v2.ReleaseSequenceReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1annrt_hdi/v2/sequence.proto\x12\x0bnnrt_hdi.v2\x1a\x17nnrt_hdi/v2/enums.proto\x1a\x17nnrt_hdi/v2/error.proto\x1a nnrt_hdi/v2/prepared_model.proto\"k\n\rSequenceValue\x12\x0e\n\x06number\x18\x01 \x01(\r\x12(\n\tdata_type\x18\x02 \x01(\x0e\x32\x15.nnrt_hdi.v2.DataType\x12\x12\n\ndimensions\x18\x03 \x03(\x05\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"t\n\rSequenceWrite\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x11\n\toperation\x18\x02 \x01(\x04\x12\x0f\n\x07\x63opy_of\x18\x03 \x01(\x04\x12*\n\x06values\x18\x04 \x03(\x0b\x32\x1a.nnrt_hdi.v2.SequenceValue\"\x11\n\x0fSequenceWritten\"4\n\x0cSequenceRead\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x0f\n\x07numbers\x18\x02 \x03(\r\"\x92\x01\n\x0bLoopRequest\x12)\n\x05write\x18\x01 \x01(\x0b\x32\x1a.nnrt_hdi.v2.SequenceWrite\x12\"\n\x04runs\x18\x02 \x03(\x0b\x32\x14.nnrt_hdi.v2.LoopRun\x12\x11\n\tmax_steps\x18\x03 \x01(\x04\x12\x11\n\tmax_bytes\x18\x04 \x01(\x04\x12\x0e\n\x06max_ms\x18\x05 \x01(\r\"\x88\x01\n\x07LoopRun\x12*\n\x06values\x18\x01 \x03(\x0b\x32\x1a.nnrt_hdi.v2.SequenceValue\x12\x30\n\x0b\x64\x65scription\x18\x02 \x01(\x0b\x32\x1b.nnrt_hdi.v2.RunDescription\x12\x11\n\tdelivered\x18\x03 \x03(\r\x12\x0c\n\x04stop\x18\x04 \x01(\r\"_\n\tLoopReply\x12/\n\tdelivered\x18\x01 \x03(\x0b\x32\x1c.nnrt_hdi.v2.DeliveredValues\x12!\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x14.nnrt_hdi.v2.LoopEnd\"X\n\x0f\x44\x65liveredValues\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0b\n\x03run\x18\x02 \x01(\r\x12*\n\x06values\x18\x03 \x03(\x0b\x32\x1a.nnrt_hdi.v2.SequenceValue\"\xdc\x01\n\x07LoopEnd\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.nnrt_hdi.v2.LoopEnd.Reason\x12\r\n\x05steps\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0f\n\x07took_ns\x18\x04 \x01(\x04\x12\'\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x18.nnrt_hdi.v2.ErrorDetail\"L\n\x06Reason\x12\x0b\n\x07STOPPED\x10\x00\x12\t\n\x05STEPS\x10\x01\x12\t\n\x05\x42YTES\x10\x02\x12\x08\n\x04TIME\x10\x03\x12\t\n\x05\x41SKED\x10\x04\x12\n\n\x06\x46\x41ILED\x10\x05\"&\n\x0fStopLoopRequest\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\"\x0f\n\rStopLoopReply\"-\n\x16ReleaseSequenceRequest\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\"\x16\n\x14ReleaseSequenceReply2\xe2\x02\n\tSequences\x12\x43\n\x05Write\x12\x1a.nnrt_hdi.v2.SequenceWrite\x1a\x1c.nnrt_hdi.v2.SequenceWritten(\x01\x12?\n\x04Read\x12\x19.nnrt_hdi.v2.SequenceRead\x1a\x1a.nnrt_hdi.v2.SequenceValue0\x01\x12:\n\x04Loop\x12\x18.nnrt_hdi.v2.LoopRequest\x1a\x16.nnrt_hdi.v2.LoopReply0\x01\x12@\n\x04Stop\x12\x1c.nnrt_hdi.v2.StopLoopRequest\x1a\x1a.nnrt_hdi.v2.StopLoopReply\x12Q\n\x07Release\x12#.nnrt_hdi.v2.ReleaseSequenceRequest\x1a!.nnrt_hdi.v2.ReleaseSequenceReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnrt_hdi.v2.sequence_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEQUENCEVALUE']._serialized_start=102
-  _globals['_SEQUENCEVALUE']._serialized_end=209
-  _globals['_SEQUENCEWRITE']._serialized_start=211
-  _globals['_SEQUENCEWRITE']._serialized_end=327
-  _globals['_SEQUENCEWRITTEN']._serialized_start=329
-  _globals['_SEQUENCEWRITTEN']._serialized_end=346
-  _globals['_SEQUENCEREAD']._serialized_start=348
-  _globals['_SEQUENCEREAD']._serialized_end=400
-  _globals['_LOOPREQUEST']._serialized_start=403
-  _globals['_LOOPREQUEST']._serialized_end=549
-  _globals['_LOOPRUN']._serialized_start=552
-  _globals['_LOOPRUN']._serialized_end=688
-  _globals['_LOOPREPLY']._serialized_start=690
-  _globals['_LOOPREPLY']._serialized_end=785
-  _globals['_DELIVEREDVALUES']._serialized_start=787
-  _globals['_DELIVEREDVALUES']._serialized_end=875
-  _globals['_LOOPEND']._serialized_start=878
-  _globals['_LOOPEND']._serialized_end=1045
-  _globals['_LOOPEND_REASON']._serialized_start=981
-  _globals['_LOOPEND_REASON']._serialized_end=1045
-  _globals['_STOPLOOPREQUEST']._serialized_start=1047
-  _globals['_STOPLOOPREQUEST']._serialized_end=1085
-  _globals['_STOPLOOPREPLY']._serialized_start=1087
-  _globals['_STOPLOOPREPLY']._serialized_end=1102
-  _globals['_RELEASESEQUENCEREQUEST']._serialized_start=1104
-  _globals['_RELEASESEQUENCEREQUEST']._serialized_end=1149
-  _globals['_RELEASESEQUENCEREPLY']._serialized_start=1151
-  _globals['_RELEASESEQUENCEREPLY']._serialized_end=1173
-  _globals['_SEQUENCES']._serialized_start=1176
-  _globals['_SEQUENCES']._serialized_end=1530
+  _globals['_SEQUENCEVALUE']._serialized_start=127
+  _globals['_SEQUENCEVALUE']._serialized_end=234
+  _globals['_SEQUENCEWRITE']._serialized_start=236
+  _globals['_SEQUENCEWRITE']._serialized_end=352
+  _globals['_SEQUENCEWRITTEN']._serialized_start=354
+  _globals['_SEQUENCEWRITTEN']._serialized_end=371
+  _globals['_SEQUENCEREAD']._serialized_start=373
+  _globals['_SEQUENCEREAD']._serialized_end=425
+  _globals['_LOOPREQUEST']._serialized_start=428
+  _globals['_LOOPREQUEST']._serialized_end=574
+  _globals['_LOOPRUN']._serialized_start=577
+  _globals['_LOOPRUN']._serialized_end=713
+  _globals['_LOOPREPLY']._serialized_start=715
+  _globals['_LOOPREPLY']._serialized_end=810
+  _globals['_DELIVEREDVALUES']._serialized_start=812
+  _globals['_DELIVEREDVALUES']._serialized_end=900
+  _globals['_LOOPEND']._serialized_start=903
+  _globals['_LOOPEND']._serialized_end=1123
+  _globals['_LOOPEND_REASON']._serialized_start=1047
+  _globals['_LOOPEND_REASON']._serialized_end=1123
+  _globals['_STOPLOOPREQUEST']._serialized_start=1125
+  _globals['_STOPLOOPREQUEST']._serialized_end=1163
+  _globals['_STOPLOOPREPLY']._serialized_start=1165
+  _globals['_STOPLOOPREPLY']._serialized_end=1180
+  _globals['_RELEASESEQUENCEREQUEST']._serialized_start=1182
+  _globals['_RELEASESEQUENCEREQUEST']._serialized_end=1227
+  _globals['_RELEASESEQUENCEREPLY']._serialized_start=1229
+  _globals['_RELEASESEQUENCEREPLY']._serialized_end=1251
+  _globals['_SEQUENCES']._serialized_start=1254
+  _globals['_SEQUENCES']._serialized_end=1608
 # @@protoc_insertion_point(module_scope)

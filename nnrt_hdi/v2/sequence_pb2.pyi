@@ -1,4 +1,5 @@
 from nnrt_hdi.v2 import enums_pb2 as _enums_pb2
+from nnrt_hdi.v2 import error_pb2 as _error_pb2
 from nnrt_hdi.v2 import prepared_model_pb2 as _prepared_model_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -90,7 +91,7 @@ class DeliveredValues(_message.Message):
     def __init__(self, step: _Optional[int] = ..., run: _Optional[int] = ..., values: _Optional[_Iterable[_Union[SequenceValue, _Mapping]]] = ...) -> None: ...
 
 class LoopEnd(_message.Message):
-    __slots__ = ("reason", "steps", "bytes", "took_ns")
+    __slots__ = ("reason", "steps", "bytes", "took_ns", "error")
     class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STOPPED: _ClassVar[LoopEnd.Reason]
@@ -98,20 +99,24 @@ class LoopEnd(_message.Message):
         BYTES: _ClassVar[LoopEnd.Reason]
         TIME: _ClassVar[LoopEnd.Reason]
         ASKED: _ClassVar[LoopEnd.Reason]
+        FAILED: _ClassVar[LoopEnd.Reason]
     STOPPED: LoopEnd.Reason
     STEPS: LoopEnd.Reason
     BYTES: LoopEnd.Reason
     TIME: LoopEnd.Reason
     ASKED: LoopEnd.Reason
+    FAILED: LoopEnd.Reason
     REASON_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     TOOK_NS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     reason: LoopEnd.Reason
     steps: int
     bytes: int
     took_ns: int
-    def __init__(self, reason: _Optional[_Union[LoopEnd.Reason, str]] = ..., steps: _Optional[int] = ..., bytes: _Optional[int] = ..., took_ns: _Optional[int] = ...) -> None: ...
+    error: _error_pb2.ErrorDetail
+    def __init__(self, reason: _Optional[_Union[LoopEnd.Reason, str]] = ..., steps: _Optional[int] = ..., bytes: _Optional[int] = ..., took_ns: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class StopLoopRequest(_message.Message):
     __slots__ = ("sequence_id",)
