@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.typing import NDArray
 
-from nnrt_client import Batching, DataType, Model, ModelSession, Runtime, TensorDesc, load
+from nnrt_client import Batching, DataType, Model, ModelSession, OperationType, Runtime, TensorDesc, load
 from nnrt_client.sequences.glue import greedy, sample, uniforms
+from nnrt_client.sequences.states import State, checked_states, found_states, initial_value
 from nnrt_hdi.errors import InvalidParameter, OperationFailed
 
 Values = dict[str, NDArray[Any]]
@@ -140,6 +141,53 @@ def test_a_loop_goes_on_until_all_rows_have_stopped(ready: Ready) -> None:
     ]
     assert values["attention_mask"].shape == (2, 8)
     assert values["position_ids"].tolist() == [[7], [7]]
+
+
+# ---- a model and its glue
+
+VOCABULARY, WIDTH = 20, 6
+TABLE, PLACES, OUT = (logits_of(*shape, seed=1) for shape in ((VOCABULARY, WIDTH), (32, WIDTH), (WIDTH, VOCABULARY)))
+
+
+def small_decoder() -> Model:
+    """Return a model that remembers the embeddings of all tokens, and predicts from their sum and the position."""
+    m = Model()
+    ids, mask, places = (
+        m.input((-1, -1), INDEX, name=name) for name in ("input_ids", "attention_mask", "position_ids")
+    )
+    past = m.input((-1, -1, WIDTH), name="past_key_values.0.key")
+    embedded = m.apply(OperationType.GATHER, TABLE, ids, 0)
+    present = m.apply(OperationType.CONCAT, past, embedded, axis=1, name="present.0.key")
+    weights = m.apply(OperationType.CAST, mask, np.array(int(DataType.FLOAT32), "i4"))
+    seen = m.apply(OperationType.MUL, present, m.apply(OperationType.UNSQUEEZE, weights, axis=[2]))
+    total = m.apply(OperationType.REDUCE_SUM, seen, [1], keep_dims=True)
+    y = m.apply(OperationType.ADD, m.apply(OperationType.GATHER, PLACES, places, 0), total)
+    logits = m.apply(OperationType.MATMUL, y, OUT, name="logits")
+    m.specify_inputs_and_outputs([ids, mask, places, past], [logits, present])
+    m.finish()
+    return m
+
+
+def test_a_model_and_its_glue_generate(ready: Ready) -> None:
+    session = ready(small_decoder())
+    states = checked_states(found_states(session.inputs, session.outputs), session.inputs, session.outputs)
+    assert states == {"present.0.key": State("past_key_values.0.key")}
+    glue = ready(greedy(session))
+    values: Values = {desc.name: initial_value(desc) for desc in session.inputs}
+    prompt = [3, 1, 4]
+    values |= {
+        "input_ids": np.array([prompt]),
+        "attention_mask": np.ones((1, 3), "i8"),
+        "position_ids": np.array([[0, 1, 2]]),
+    }
+    tokens = list(prompt)
+    for _ in range(5):
+        made = session.run(values)
+        values |= {state.input: made[output] for output, state in states.items()}
+        values |= glue.run({desc.name: {**values, **made}[desc.name] for desc in glue.inputs})
+        expected = (TABLE[tokens].sum(0) + PLACES[len(tokens) - 1]) @ OUT
+        tokens.append(int(values["input_ids"].item()))
+        assert tokens[-1] == expected.argmax()
 
 
 # ---- drawn tokens
