@@ -30,6 +30,7 @@ from nnrt_client.sequences.states import States, checked_states, found_states, i
 from nnrt_client.session.fork import LockOwner
 from nnrt_client.tensors.device_buffer import Kept
 from nnrt_client.tensors.run_tensor import RunTensor
+from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden
 from nnrt_hdi.sequences import MAX_STEPS
@@ -212,7 +213,8 @@ class Sequence(LockOwner, Closable):
         are that input in the next step. If all elements of the BOOL value `stop` are true, the loop ends.
 
         Args:
-            inputs: Inputs of the first run that are no states, and other values that the glue reads.
+            inputs: Inputs of the first run that are no states, and other values that the glue reads. Those that only
+                the glue reads and makes, such as `step` and `stop`, begin with zeros.
             deliver: Names of the outputs or values to deliver after each step.
             max_steps: Most steps, 1 to 2^20.
             glue: A finished model, such as `greedy` and `sample` make.
@@ -233,6 +235,10 @@ class Sequence(LockOwner, Closable):
         graph = parts_of(glue).graph if glue is not None else None
         read = {spec.name for spec in graph.input_specs} if graph is not None else set()
         made = {spec.name for spec in graph.output_specs} if graph is not None else set()
+        # What the glue counts or remembers, such as `step` and `stop`, begins with zeros.
+        for spec in graph.input_specs if graph is not None else ():
+            if spec.name in made and spec.name not in {*self._known, *values, *self._inputs, *self._outputs}:
+                values[spec.name] = initial_value(TensorDesc._from_spec(spec))
         has_stop = STOP in made or (glue is None and STOP in self._outputs)
         wanted = {*deliver, *read, *([STOP] if has_stop else ())} & set(self._outputs)
         known = self._known | set(values)

@@ -76,7 +76,7 @@ def checked_states(states: States, inputs: Sequence[TensorDesc], outputs: Sequen
     owner: dict[str, str] = {}
     for name, told in states.items():
         state = told if isinstance(told, State) else State(told)
-        output, given = _named("output", name, outputs_by_name), _named("input", state.input, inputs_by_name)
+        output, given = named("output", name, outputs_by_name), named("input", state.input, inputs_by_name)
         first = owner.setdefault(given.name, name)
         if first != name:
             raise InvalidParameter(
@@ -97,6 +97,14 @@ def initial_value(desc: TensorDesc) -> Array:
     shape = desc.shape or ()
     dims = [(int(axis == 0) if dim == UNKNOWN_DIM else dim) for axis, dim in enumerate(shape)]
     return np.zeros(dims, desc._to_spec().numpy_dtype)
+
+
+def named(what: str, name: str, descs: Mapping[str, TensorDesc]) -> TensorDesc:
+    """Return a description by name. Raise InvalidParameter if the model has none of that name."""
+    try:
+        return descs[name]
+    except KeyError:
+        raise InvalidParameter(f"the model has no {what} {name!r}; its {what}s are {', '.join(descs)}") from None
 
 
 def _checked(state: State, output: TensorDesc, given: TensorDesc) -> State:
@@ -144,13 +152,6 @@ def _misfit(output: TensorDesc, given: TensorDesc, axis: int | None = None) -> s
         if at != axis and dims[0] != dims[1] and UNKNOWN_DIM not in dims:
             return f"the output is {output}, the input {given}; dimension {at} must be equal, or open in one of them"
     return ""
-
-
-def _named(what: str, name: str, descs: Mapping[str, TensorDesc]) -> TensorDesc:
-    try:
-        return descs[name]
-    except KeyError:
-        raise InvalidParameter(f"the model has no {what} {name!r}; its {what}s are {', '.join(descs)}") from None
 
 
 def _are_named_alike(given: str, output: str) -> bool:
