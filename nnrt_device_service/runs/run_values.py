@@ -47,7 +47,7 @@ class RunValues:
         if value is None:
             raise InvalidParameter(f"sequence {self.sequence.id} has no value {number}; write it first")
         array = value.array
-        if array.dtype != form.dtype or form.of_run(array.shape) is None:
+        if array.dtype != form.dtype or not form.spec.accepts(array.shape):
             raise InvalidParameter(
                 f"value {number} of sequence {self.sequence.id} is {array.dtype.name}{format_shape(array.shape)}; the"
                 f" model takes {form.spec}"

@@ -92,13 +92,12 @@ class Value:
 
     def free(self, release: Callable[[int], object]) -> None:
         """Free the value's memory, and give back its bytes of the budget with `release`, now or later."""
-        give_back, rows = partial(release, self.size_bytes), self.rows
         if self.memory is not None:
             self.memory.close()
-        if rows is None:
-            give_back()
+        if (rows := self.rows) is None:
+            release(self.size_bytes)
         else:
-            rows.discard(self, give_back)
+            rows.discard(self, partial(release, self.size_bytes))
 
 
 def value_bytes(size_bytes: int) -> int:
@@ -359,8 +358,13 @@ class Sequences:
                 self._held_bytes -= size_bytes
 
     def _free(self, values: Iterable[Value]) -> None:
+        size_bytes = 0
         for value in values:
-            value.free(self._release)
+            if value.memory is None and value.rows is None:
+                size_bytes += value.size_bytes
+            else:
+                value.free(self._release)
+        self._release(size_bytes)
 
     def compact(self) -> None:
         """Give values memory of their own if they keep rows in memory that are no longer in use."""

@@ -26,7 +26,7 @@ from nnrt_hdi.part import Part
 from nnrt_hdi.sizes import Sizes as RunSizes
 from nnrt_hdi.tensor import Array, Shape, TensorSpec
 
-_MOST_SHAPES = 64
+_MOST_SHAPES = 512
 # The bytes of a string in ONNX Runtime, without its text if that is long.
 _STRING_BYTES = 32
 # The bytes of a string in Python and in ONNX Runtime, without its text; and how often the text is there at most: Python

@@ -1,17 +1,17 @@
 """Sizes of a program's tensors, known from shapes before anything is computed."""
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 
 from nnrt_backend_onnxruntime.programs.analysis import Analysis
 from nnrt_backend_onnxruntime.programs.shapes import SizedTensor
 from nnrt_backend_onnxruntime.programs.skeleton import quoted
-from nnrt_hdi.errors import too_much
+from nnrt_hdi.errors import OutOfMemory, too_much
 from nnrt_hdi.tensor import Shape
 
 # The number of the latest fitting shapes that are remembered.
-_MOST_SHAPES = 64
+_MOST_SHAPES = 512
 
 
 class Sizes:
@@ -22,9 +22,15 @@ class Sizes:
         self._max_tensor_bytes = max_tensor_bytes
         # Multiply-adds by the shapes of inputs.
         self._fitting: OrderedDict[tuple[Shape, ...], int] = OrderedDict()
+        # Powers of two with which all tensors fit.
+        self._fitting_lengths: dict[str, int] = {}
         self._inputs = [entry.dims for entry in known.inputs]
         self._require_fit(known.tensors, {})
-        self._products = known.products
+        # Multiply-adds as multiples of products of open dimensions, of which few are distinct. An unknown one counts 0.
+        self._products: Counter[tuple[str, ...]] = Counter()
+        for factors in known.products:
+            fixed = math.prod(dim or 0 for dim in factors if not isinstance(dim, str))
+            self._products[tuple(sorted(dim for dim in factors if isinstance(dim, str)))] += fixed
         decided = {dim for dims in self._inputs for dim in dims if isinstance(dim, str)}
         distinct = {(entry.data_type, entry.dims): entry for entry in known.tensors}
         names = [{dim for dim in entry.dims if isinstance(dim, str)} for entry in distinct.values()]
@@ -47,9 +53,17 @@ class Sizes:
             for dim, length in zip(dims, shape, strict=True)
             if isinstance(dim, str)
         }
-        self._require_fit(self._deciding, known)
-        counts = ([known.get(dim) if isinstance(dim, str) else dim for dim in factors] for factors in self._products)
-        self._fitting[shapes] = multiply_adds = sum(math.prod(length or 0 for length in factors) for factors in counts)
+        # Sizes grow with the lengths. So of many runs whose lengths differ a little only the first is computed.
+        rounded = {dim: 1 << max(length - 1, 0).bit_length() for dim, length in known.items()}
+        if rounded != self._fitting_lengths:
+            try:
+                self._require_fit(self._deciding, rounded)
+                self._fitting_lengths = rounded
+            except OutOfMemory:
+                self._require_fit(self._deciding, known)
+        self._fitting[shapes] = multiply_adds = sum(
+            [count * math.prod([known.get(dim, 0) for dim in dims]) for dims, count in self._products.items()]
+        )
         while len(self._fitting) > _MOST_SHAPES:
             self._fitting.popitem(last=False)
         return multiply_adds
