@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c demo-fleet demo-serve demo-torch quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines test-torch openvino fuzz mutants bench bench-fleet bench-torch bench-gpu peers networks clean
+.PHONY: help demo demo-c demo-fleet demo-generate demo-serve demo-torch quick quick-tests test nightly tests-without-vnni check format lint types imports sz house proto proto-check answers docs c-files c-check pictures collected tests matrix engines test-torch openvino fuzz mutants bench bench-fleet bench-torch bench-gpu peers networks clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2} /^## /{print "\n" substr($$0, 4)}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo-fleet: $(ENV)/demo ## Use four daemons as one device while they are killed,
 
 demo-serve: $(ENV)/serving ## Serve a model to clients in any language while it is upgraded and a daemon is killed
 	@PYTHONPATH=examples/digits:examples/fleet $(ENV)/bin/python examples/serving/serving_demo.py
+
+demo-generate: $(ENV)/generate ## Write text by a small decoder on two devices while one is killed
+	@PYTHONPATH=examples/digits $(ENV)/bin/python examples/generate/generate_demo.py
 
 demo-torch: $(ENV)/test ## Do what `make demo` does on the torch backend (installs torch)
 	@$(NOX) torch -- demo
@@ -170,7 +173,11 @@ $(ENV)/serving: $(ENV)/demo
 	$(ENV)/bin/pip install -q --no-compile -e '.[serving,protocol-clients]'
 	@touch $@
 
+$(ENV)/generate: $(ENV)/demo
+	$(ENV)/bin/pip install -q --no-compile -e '.[onnxruntime]'
+	@touch $@
+
 $(ENV)/test: pyproject.toml setup.py $(C_LIBRARY)
 	$(PYTHON) -m venv --upgrade-deps $(ENV)
 	$(ENV)/bin/pip install -q --no-compile -e '.[test,check,docs]'
-	@touch $@ $(ENV)/demo $(ENV)/serving
+	@touch $@ $(ENV)/demo $(ENV)/generate $(ENV)/serving

@@ -172,6 +172,7 @@ class Settings:
         8, "Most open streams per session: of runs, of uploads, from and to buffers.", 2, _MANY
     )  # At least one for runs and one for uploads.
     session_calls: int = _setting(16, "Most other calls per session at a time.", 1, _MANY)
+    session_loops: int = _setting(16, "Most loops of sequences per session at a time.", 1, _MANY)
     session_buffers: int = _setting(256, "Most buffers per session in shared memory.", 0, _MANY)
     session_bytes: int = _setting(
         8 * GIB, "Most bytes of constants, buffers and large tensors of runs per session.", 0, _MOST_BYTES

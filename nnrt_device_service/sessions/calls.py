@@ -40,6 +40,10 @@ class Calls:
         """
         return self._counted("control calls under way", self._settings.session_streams, "--session-streams", end)
 
+    def count_loop(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Count a loop of a sequence, as `count_call` does."""
+        return self._counted("loops under way", self._settings.session_loops, "--session-loops", end)
+
     @property
     def local_connection_count(self) -> int:
         return len(self._local_connections)

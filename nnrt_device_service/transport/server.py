@@ -91,8 +91,9 @@ class Daemon:
         self._health_port: HealthPort | None = None
         self._metrics_port: MetricsPort | None = None
         # Enough for sessions at all their limits. A session takes two threads for its own stream, as it may be resumed
-        # while the former one still ends; three for each other stream: open, waiting for one to end, and AwaitRun.
-        session_threads = 2 + 3 * settings.session_streams + settings.session_calls
+        # while the former one still ends; three for each other stream: open, waiting for one to end, and AwaitRun; and
+        # two for each loop, one of which computes.
+        session_threads = 2 + 3 * settings.session_streams + settings.session_calls + 2 * settings.session_loops
         self._most_threads = settings.max_sessions * session_threads + _OTHER_THREADS
         self._calls = CallThreads(device.threads)
         most_descriptors = raise_descriptor_limit()
@@ -214,7 +215,7 @@ class Daemon:
         if limit is not None and limit.value < self._most_threads:
             _log.warning(
                 "clients at their limits take %d threads, and %s allows %d: calls beyond are refused; raise it,"
-                " or lower --max-sessions, --session-streams or --session-calls",
+                " or lower --max-sessions, --session-streams, --session-calls or --session-loops",
                 self._most_threads,
                 limit.source,
                 limit.value,

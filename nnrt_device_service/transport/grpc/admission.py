@@ -25,13 +25,13 @@ FOREIGN_CALLS = 16
 
 _OPEN = "DeviceSession/Open"
 _RUN = "PreparedModel/Run"
+_LOOP = "Sequences/Loop"
 # Calls whose duration the client decides.
 _STREAMS = {
     "NnrtDevice/ReadBuffer",
     "NnrtDevice/UploadConstants",
     "NnrtDevice/WriteBuffer",
     "PreparedModel/RunStream",
-    "Sequences/Loop",
     "Sequences/Read",
     "Sequences/Write",
 }
@@ -266,6 +266,8 @@ def _ungated(method: str, context: Any) -> Iterator[None]:
 def _counter_of(session: Session, method: str) -> Callable[[Callable[[], object]], AbstractContextManager[None]]:
     if method in _STREAMS:
         return session.calls.count_stream
+    if method == _LOOP:
+        return session.calls.count_loop
     return session.calls.count_control_call if method in _CONTROL_CALLS else session.calls.count_call
 
 
