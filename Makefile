@@ -142,7 +142,7 @@ pictures: $(ENV)/test ## Draw the pictures of `nnrt top` anew, from daemons unde
 ## Measure
 
 bench: $(ENV)/test ## Measure, and write the tables of docs/reference/performance
-	PYTHONPATH=tests:tests/onnx_import $(ENV)/bin/python benchmarks/run.py
+	PYTHONPATH=tests:tests/onnx_import:examples/generate $(ENV)/bin/python benchmarks/run.py
 
 bench-fleet: $(ENV)/test ## Measure pools of daemons under deaths and restarts, and write the table
 	PYTHONPATH=tests $(ENV)/bin/python benchmarks/fleets.py --write

@@ -108,7 +108,7 @@ def torch(session: nox.Session) -> None:
     if task == "demo":
         session.run("python", "examples/digits/demo.py", "--backend", "torch", *arguments)
     elif task == "bench":
-        paths = {"PYTHONPATH": "tests:tests/onnx_import"}
+        paths = {"PYTHONPATH": "tests:tests/onnx_import:examples/generate"}
         session.run("python", "benchmarks/torch_devices.py", *arguments, env=paths)
     else:
         # Besides the tests for torch alone: those that take a daemon of each backend.

@@ -1,6 +1,6 @@
 """Measure, print the tables, and write docs/reference/performance/*.md: `make bench`.
 
-    PYTHONPATH=tests:tests/onnx_import python benchmarks/run.py [--only GROUP ...] [--brief]
+    PYTHONPATH=tests:tests/onnx_import:examples/generate python benchmarks/run.py [--only GROUP ...] [--brief]
     python benchmarks/run.py --only small --against OTHER_CHECKOUT
 
 | group | what its tables say |
@@ -17,6 +17,7 @@
            installs it) |
 | model_servers | `nnrt serve` beside KServe and MLServer (`make peers` installs them), and beside a session |
 | shapes | runs of 10 and of 200 nodes with unseen shapes; a decoder with a growing cache |
+| sequences | state on the device, loops without the client, slots, survival |
 | stateful | a recurrent network, step by step |
 | options | what a canary, TLS and traces cost a run |
 | kernels | kernels of the reference backend, compared with ONNX Runtime |
@@ -58,6 +59,7 @@ GROUPS = {
     "model_servers": "A server of models",
     "shapes": "Unseen shapes",
     "stateful": "State from step to step",
+    "sequences": "Sequences",
     "options": "Options",
     "kernels": "Reference kernels",
     "onnx_networks": "Networks in process and behind a daemon",

@@ -104,7 +104,7 @@ def by_loop(session: ModelSession, glue: Any, prompt: Array, count: int) -> Iter
 
 
 @contextmanager
-def growing_decoder(sizes: Sizes, **settings: Any) -> Iterator[tuple[str, HereDecoder, Callable[[str], ModelSession]]]:
+def growing_decoder(sizes: Sizes) -> Iterator[tuple[str, HereDecoder, Callable[..., ModelSession]]]:
     """Yield the address of a daemon, the decoder here, and a function that loads it from an address."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as resources:
         path = Path(folder) / "decoder.onnx"
@@ -163,13 +163,11 @@ def _decoding() -> Report:
             expected = list(here.generate(PROMPT, TOKENS))
             for way, generate in ways.items():
                 assert list(generate()) == expected
-                figures = in_rounds(
-                    {
-                        "here": lambda: all_us(partial(here.generate, PROMPT, TOKENS)),
-                        "there": partial(all_us, generate),
-                    },
-                    7,
-                )
+                compared: dict[str, Callable[[], float]] = {
+                    "here": partial(all_us, partial(here.generate, PROMPT, TOKENS)),
+                    "there": partial(all_us, generate),
+                }
+                figures = in_rounds(compared, 7)
                 report.add(name, way, *pair_cells(zip(figures["here"], figures["there"], strict=True)))
     return report
 
@@ -225,10 +223,11 @@ def _dependent() -> Report:
         score, state = (output.name for output in session.outputs)
         sequence = resources.enter_context(session.sequence(states={state: "state"}))
         xs = [{"x": x} for x in np.random.default_rng(6).normal(size=(QUEUED, 1, 1, SAMPLES)).astype("f4")]
-        for way, make in (
-            ("a run at a time", lambda: [sequence.run(x)[score] for x in xs]),
-            ("a queue", lambda: [outputs[score] for outputs in sequence.queue(xs)]),
-        ):
+        ways: dict[str, Callable[[], object]] = {
+            "a run at a time": lambda: [sequence.run(x)[score] for x in xs],
+            "a queue": lambda: [outputs[score] for outputs in sequence.queue(xs)],
+        }
+        for way, make in ways.items():
             times = []
             for _ in range(at_most(5, 2)):
                 sequence.write({"state": np.zeros((2, 1, WIDTH), np.float32)})

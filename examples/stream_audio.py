@@ -58,7 +58,8 @@ def sound_of(path: str) -> NDArray[np.float32]:
         if file.getsampwidth() != 2:
             raise SystemExit(f"{path} has samples of {8 * file.getsampwidth()} bits; give a file of 16 bits")
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").reshape(-1, file.getnchannels())
-    return samples[:, 0].astype(np.float32) / 32768
+    sound: NDArray[np.float32] = samples[:, 0].astype(np.float32) / np.float32(32768)
+    return sound
 
 
 def made_sound() -> NDArray[np.float32]:

@@ -25,7 +25,7 @@ from nnrt_client import (
     UnavailableDevice,
     load,
 )
-from sequences.remembering import UP_TO_16, WIDTH, counting_model, growing_model, rows
+from remembering.models import UP_TO_16, WIDTH, counting_model, growing_model, rows
 
 
 @pytest.fixture(params=[True, False], ids=["local", "remote"])

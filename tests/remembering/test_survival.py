@@ -9,8 +9,8 @@ from conftest import StartDaemon
 from daemon_process import DaemonProcess
 
 from nnrt_client import ModelSession, OperationFailed, OperationForbidden, Settings, load
-from sequences.remembering import WIDTH, counting_model, growing_model, rows
-from sequences.test_loops import ONES, START, expected, feeding
+from remembering.models import WIDTH, counting_model, growing_model, rows
+from remembering.test_loops import ONES, START, expected, feeding
 
 SETTINGS = Settings(heartbeat_timeout_s=2.0)
 

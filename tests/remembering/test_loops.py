@@ -8,7 +8,7 @@ import pytest
 from daemon_process import DaemonProcess
 
 from nnrt_client import DataType, InvalidParameter, Model, ModelSession, OperationType, Settings, load
-from sequences.remembering import WIDTH, counting_model
+from remembering.models import WIDTH, counting_model
 
 ONES = np.ones((1, WIDTH), np.float32)
 
