@@ -108,14 +108,17 @@ def load(path: Path = KEPT) -> tuple[Tokenizer, Decoder]:
 
 
 def continued(decoder: Decoder, tokens: list[int], count: int, seed: int = 0) -> list[int]:
-    """Add tokens to a text, each drawn from the twenty likeliest ones."""
+    """Add tokens to a text until its page ends, each drawn from the twenty likeliest ones."""
     rng = np.random.default_rng(seed)
     tokens = tokens.copy()
     for _ in range(count):
         scores = decoder.logits(np.array([tokens]))[0, -1] / 0.5
         likely = np.argsort(scores)[-20:]
         chances = np.exp(scores[likely] - scores[likely].max())
-        tokens.append(int(rng.choice(likely, p=chances / chances.sum())))
+        token = int(rng.choice(likely, p=chances / chances.sum()))
+        if token == END:
+            break
+        tokens.append(token)
     return tokens
 
 
@@ -133,7 +136,7 @@ def main() -> None:
     print(f"loss {losses[0]:.2f} in the first step, {np.mean(losses[-20:]):.2f} in the last ones")
     save(arguments.output, tokenizer, decoder)
     print(f"wrote {arguments.output}\n")
-    print(tokenizer.decode(continued(decoder, tokenizer.encode("The daemon"), 120)))
+    print(tokenizer.decode(continued(decoder, tokenizer.encode("The daemon"), 80)))
 
 
 if __name__ == "__main__":

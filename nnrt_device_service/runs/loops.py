@@ -22,7 +22,7 @@ from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.tensor import Array
 
 # Seconds between two messages of a loop: quicker steps share one, because a message takes longer than they do.
-_MESSAGE_S = 0.001
+_MESSAGE_S = 0.005
 # Delivered bytes that may wait for a slow client; the loop then waits, too.
 _AHEAD_BYTES = 1 << 20
 

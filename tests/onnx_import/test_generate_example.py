@@ -140,15 +140,15 @@ def test_gradients_are_the_slopes_of_the_loss() -> None:
 
 @pytest.mark.slow
 def test_training_learns_and_is_kept(tmp_path: Path) -> None:
-    """A dozen steps tell which tokens are frequent: the scores are better than equal ones for all tokens."""
-    command = [sys.executable, EXAMPLE / "train_decoder.py", "--steps", "12", "--output", tmp_path / "weights.npz"]
+    """A few steps tell which tokens are frequent: the scores are better than equal ones for all tokens."""
+    command = [sys.executable, EXAMPLE / "train_decoder.py", "--steps", "10", "--output", tmp_path / "weights.npz"]
     ended = warm.run(command, cwd=tmp_path, env={**os.environ}, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
     tokenizer, learned = load(tmp_path / "weights.npz")
     assert learned.sizes == Sizes()
     assert len(tokenizer) == learned.sizes.tokens
     loss, _ = learned.loss_and_gradients(np.array([tokenizer.encode(pages()[0])[:100]]))
-    assert loss < np.log(learned.sizes.tokens) - 0.5
+    assert loss < np.log(learned.sizes.tokens) - 0.3
     assert "The daemon" in ended.stdout
 
 
