@@ -48,7 +48,7 @@ from nnrt_client.pool.report import PoolReport
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.future import RunFuture
 from nnrt_client.run.result import OutputTooSmall, RunResult
-from nnrt_client.sequences.glue import greedy, sample, uniforms
+from nnrt_client.sequences.glue import DescribedModel, greedy, sample, uniforms
 from nnrt_client.sequences.loop import Loop, LoopEnd
 from nnrt_client.sequences.sequence import Earlier, Sequence
 from nnrt_client.sequences.states import State
@@ -100,6 +100,7 @@ __all__ = [
     "CompressionStatistics",
     "ConnectionFailed",
     "DataType",
+    "DescribedModel",
     "Device",
     "DeviceCounters",
     "DeviceInfo",

@@ -33,17 +33,20 @@ _ON_OFF = np.array(True), np.array(False)
 _LEAST_TEMPERATURE = float(np.finfo(np.float32).tiny)
 
 
-class Described(Protocol):
+class DescribedModel(Protocol):
     """Descriptions of a model's inputs and outputs: a ModelSession has them."""
 
     @property
-    def inputs(self) -> Sequence[TensorDesc]: ...
+    def inputs(self) -> Sequence[TensorDesc]:
+        """Inputs of a run."""
+
     @property
-    def outputs(self) -> Sequence[TensorDesc]: ...
+    def outputs(self) -> Sequence[TensorDesc]:
+        """Outputs of a run."""
 
 
 def greedy(
-    model: Described,
+    model: DescribedModel,
     *,
     logits: str = "logits",
     tokens: str = "input_ids",
@@ -73,7 +76,7 @@ def greedy(
 
 
 def sample(
-    model: Described,
+    model: DescribedModel,
     *,
     top_k: int | None = 50,
     top_p: float = 1.0,
@@ -131,7 +134,7 @@ def uniforms(seed: int, steps: int, batch: int = 1) -> dict[str, Array]:
 class _Glue:
     """Glue under construction. Its inputs and outputs are named like the values that they are."""
 
-    def __init__(self, model: Described, logits: str, tokens: str) -> None:
+    def __init__(self, model: DescribedModel, logits: str, tokens: str) -> None:
         """Begin with the logits of the last step. Raise InvalidParameter for a wrong model."""
         self._model = Model("glue")
         self._given = {desc.name: desc for desc in model.inputs}

@@ -153,9 +153,10 @@ class Home:
         """Let the device make a loop that delivers nothing, and wait until it has ended."""
         call_in_worker(lambda: list(self.loop(request)))
 
-    def stop(self) -> None:
-        """Ask the daemon to end the loop under way after its step."""
-        self.session.call("Sequences.Stop", sequence_pb2.StopLoopRequest(sequence_id=self.id), self._request_s)
+    def stop(self, operation: int) -> None:
+        """Ask the daemon to end a loop after its step. A daemon that is gone has ended it."""
+        request = sequence_pb2.StopLoopRequest(sequence_id=self.id, operation=operation)
+        release(self.session, "Sequences.Stop", request)
 
     def release(self) -> None:
         """Ask the daemon to free the values. A daemon that is gone has freed them already."""
@@ -215,8 +216,12 @@ def _run_message(run: LoopedRun, on_behalf_of: str) -> sequence_pb2.LoopRun:
 def arrived(messages: Iterable[sequence_pb2.SequenceValue], place: str) -> dict[int, Array]:
     """Return the values in messages by number. Raise OperationFailed, with the place, if the messages are invalid."""
     values = ArrivingValues()
+    for message in messages:  # Which may raise errors of the daemon.
+        try:
+            values.take((message,))
+        except InvalidParameter as error:
+            raise OperationFailed(error.message, place=place) from error
     try:
-        values.take(messages)
         return values.arrays()
     except InvalidParameter as error:
         raise OperationFailed(error.message, place=place) from error

@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from typing import Any, Literal
 
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from nnrt_client.sequences.home import Home, Limits, arrived
 from nnrt_client.sequences.log import LoggedLoop
@@ -16,7 +17,7 @@ from nnrt_client.session.errands import start_in_worker
 from nnrt_hdi import wire
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import NnrtError, OperationFailed, OutOfMemory
-from nnrt_hdi.signals import raised_by_handler
+from nnrt_hdi.signals import raised_by_handler, suppressed
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import sequence_pb2
 
@@ -48,37 +49,57 @@ class Loop(Iterator[dict[str, NDArray[Any]]], Closable):
     step that the device is making.
     """
 
-    def __init__(
-        self,
+    end: LoopEnd | None = None
+    """Why the loop has ended; None before."""
+
+    # Set by `_begun`.
+    _residence: Residence
+    _plan: LoopPlan
+    _values: Mapping[int, Array]
+    _limits: Limits
+    _names: Mapping[int, str]
+    _home: Home
+    _operation: int
+    _inbox: "SimpleQueue[_Message]"
+    # Steps of the latest request that have come, and how many of them were delivered before.
+    _came = 0
+    _known = 0
+    # Steps, bytes and seconds of requests before the latest one, which have ended because their devices left.
+    _former_steps = 0
+    _former_bytes = 0
+    _former_s = 0.0
+    # Whether the device was asked to end the loop, and whether only because it leaves.
+    _is_asked = False
+    _is_moving = False
+    _is_over = False
+
+    @classmethod
+    def _begun(
+        cls,
         residence: Residence,
         plan: LoopPlan,
         values: Mapping[int, Array],
         limits: Limits,
         names: Mapping[int, str],
-    ) -> None:
+    ) -> Self:
         """Start a loop of a sequence. `values` are written first; `names` are those of the values to deliver.
+
+        Returns:
+            The loop.
 
         Raises:
             NnrtError: The device doesn't compile the glue, or can't be reached.
         """
-        self.end: LoopEnd | None = None
-        self._residence = residence
-        self._plan = plan
-        self._values = values
-        self._limits = limits
-        self._names = names
-        # Steps of the latest request that have come, and how many of them were delivered before.
-        self._came = self._known = 0
-        # Steps and bytes of requests before the latest one, which have ended because their devices left.
-        self._former_steps = self._former_bytes = 0
-        self._former_s = 0.0
-        # Whether the device was asked to end the loop, and whether only because it leaves.
-        self._is_asked = self._is_moving = False
-        self._is_over = False
+        self = cls.__new__(cls)
+        self._residence, self._plan, self._values, self._limits, self._names = residence, plan, values, limits, names
         self._start()
+        return self
 
     def __next__(self) -> dict[str, NDArray[Any]]:
-        """Wait for the next step and return its values.
+        """Wait for the next step.
+
+        Returns:
+            Its values by name.
 
         Raises:
             NnrtError: The loop has failed. The steps before have been made.
@@ -97,14 +118,25 @@ class Loop(Iterator[dict[str, NDArray[Any]]], Closable):
         raise StopIteration
 
     def close(self) -> None:
-        """End the loop after the step under way. `rest` returns the values of the steps that were not taken."""
-        self.rest()
+        """End the loop after the step under way. Steps that have not been taken are dropped, and so is an error.
+
+        Idempotent.
+        """
+        with suppressed(NnrtError):
+            self.rest()
 
     def rest(self) -> list[dict[str, NDArray[Any]]]:
-        """End the loop after the step under way, and return the values of the steps that have not been taken."""
+        """End the loop after the step under way.
+
+        Returns:
+            The values of the steps that have not been taken.
+
+        Raises:
+            NnrtError: As `__next__`.
+        """
         if not self._is_over and not self._is_asked:
             self._is_asked = True
-            self._home.stop()
+            self._home.stop(self._operation)
         return list(self)
 
     def _start(self) -> None:
@@ -117,7 +149,7 @@ class Loop(Iterator[dict[str, NDArray[Any]]], Closable):
             return home, home.request(runs, self._limits, residence.on_behalf_of)
 
         self._home, request = residence.do(begin)
-        self._inbox: SimpleQueue[_Message] = SimpleQueue()
+        self._operation, self._inbox = request.write.operation, SimpleQueue()
         if not start_in_worker(partial(_read, self._home, request, self._inbox)):
             raise OutOfMemory("no thread is left that could read the loop's values")
 
@@ -125,7 +157,7 @@ class Loop(Iterator[dict[str, NDArray[Any]]], Closable):
         """Ask the device to end the loop if it gets no more runs; the loop goes on elsewhere."""
         if not self._is_asked and self._residence.is_leaving(self._home):
             self._is_asked = self._is_moving = True
-            self._home.stop()
+            self._home.stop(self._operation)
 
     def _fail(self, error: NnrtError) -> None:
         """Begin again on another device after an error, or raise it."""
@@ -144,6 +176,9 @@ class Loop(Iterator[dict[str, NDArray[Any]]], Closable):
         if error is not None and residence.may_move(self._home, error):
             self._begin_again()
             return
+        residence.known |= set(self._values)
+        if message.steps:
+            residence.known |= self._plan.made
         if residence.log is not None:
             residence.log.add(LoggedLoop(self._values, self._plan, message.steps))
         self._former_steps += message.steps

@@ -97,7 +97,8 @@ class Sequence(LockOwner, Closable):
                 self._keepings[at] = Keeping(
                     self._numbers.of(state.input), state.appends, state.axis or 0, state.window
                 )
-        self._state_inputs = {state.input for state in found.values()}
+        # In the order of the states, for `read`.
+        self._state_inputs = dict.fromkeys(state.input for state in found.values())
         self._residence = Residence(executor._dispatcher, log_bytes, on_behalf_of)
         self._is_open = True
         self._is_busy = False
@@ -158,15 +159,15 @@ class Sequence(LockOwner, Closable):
     def queue(
         self, runs: Items[Mapping[str, "ArrayLike | Earlier"]], *, outputs: Collection[str] | None = None
     ) -> Iterator[dict[str, NDArray[Any]]]:
-        """Send runs at once, which the device makes one after the other, and yield the outputs of each as they come.
+        """Send runs at once, which the device makes one after the other, and iterate over their outputs as they come.
 
         Args:
             runs: Inputs of each run, as for `run`. `Earlier(name)` is an output of a run before in the queue, or a
                 value of the sequence.
             outputs: As for `run`.
 
-        Yields:
-            The outputs of each run by name.
+        Returns:
+            Iterator of the outputs of each run by name.
 
         Raises:
             NnrtError: As `run`. Its place names the run. Then the state is what it was before the queue.
@@ -375,9 +376,8 @@ class Sequence(LockOwner, Closable):
     ) -> Loop:
         names = {self._numbers.of(name): output for name, output in delivered.items()}
         with self._operation() as residence:
-            loop = self._loop = Loop(residence, plan, values, limits, names)
-            residence.known |= {*values, *plan.made}
-        return loop
+            self._loop = Loop._begun(residence, plan, values, limits, names)
+        return self._loop
 
     def _end_loop(self) -> None:
         loop, self._loop = self._loop, None

@@ -54,6 +54,9 @@ def found_states(inputs: Sequence[TensorDesc], outputs: Sequence[TensorDesc]) ->
 
     Data types must be equal, and shapes may differ only where one of the two is open. Where several inputs fit an
     output, or several outputs an input, none of them is taken.
+
+    Returns:
+        The state of each output that has one.
     """
     pairs = [
         (output.name, given.name)

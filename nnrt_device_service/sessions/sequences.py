@@ -19,6 +19,8 @@ from nnrt_hdi.tensor import Array
 # Estimated size of a sequence without its values, and of a value without its elements. A budget counts no less.
 _SEQUENCE_BYTES = 4096
 _VALUE_BYTES = LEAST_BYTES
+# Number of latest stops that are remembered, because they may come before their loops.
+_EARLY_STOPS = 1024
 
 
 class BatchedRows:
@@ -126,7 +128,9 @@ class Sequence:
         self.is_open = True
         self._changed = threading.Condition(threading.Lock())
         self._is_busy = False
-        # Whether the loop under way is to end after this step.
+        # Number of the latest operation that began, -1 before, and whether it is a loop that is to end after its step.
+        # Both guarded by the lock of `Sequences`.
+        self.under_way = -1
         self.is_stopping = False
 
     def begin(self, operation: int, cancellation: Cancellation) -> None:
@@ -140,7 +144,6 @@ class Sequence:
             error = self._misplaced(operation)
             self._pass_turn()
             raise error
-        self.is_stopping = False
 
     @contextmanager
     def paused(self, cancellation: Cancellation) -> Iterator[None]:
@@ -214,6 +217,8 @@ class Sequences:
         self._sequences: dict[int, Sequence] = {}
         self._is_open = True
         self._held_bytes = 0
+        # Loops, by sequence and operation, that are to end after their first step, because `stop` came before them.
+        self._early_stops: dict[tuple[int, int], bool] = {}
 
     @property
     def held_bytes(self) -> int:
@@ -246,6 +251,9 @@ class Sequences:
             sequence = self._open(sequence_id, None)
         try:
             sequence.begin(operation, cancellation)
+            with self._lock:
+                sequence.under_way = operation
+                sequence.is_stopping = self._early_stops.pop((sequence_id, operation), False)
             try:
                 yield sequence
             except BaseException as error:
@@ -274,6 +282,17 @@ class Sequences:
         if is_new:
             raise UnknownHandle("the session has ended")
         raise InvalidParameter(f"sequence {sequence_id} is open already; use each id only once in a session")
+
+    def stop(self, sequence_id: int, operation: int) -> None:
+        """End a loop after its step. Remember this for a while if the loop has not come."""
+        with self._lock:
+            sequence = self._sequences.get(sequence_id)
+            if sequence is not None and sequence.under_way == operation:
+                sequence.is_stopping = True
+            elif sequence is None or sequence.operation <= operation:
+                self._early_stops[sequence_id, operation] = True
+                if len(self._early_stops) > _EARLY_STOPS:
+                    del self._early_stops[next(iter(self._early_stops))]
 
     def keep(self, sequence: Sequence, new: Mapping[int, NewValue]) -> None:
         """Make values of a sequence, in place of those with the same numbers; either all or none.

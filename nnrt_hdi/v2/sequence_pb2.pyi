@@ -119,10 +119,12 @@ class LoopEnd(_message.Message):
     def __init__(self, reason: _Optional[_Union[LoopEnd.Reason, str]] = ..., steps: _Optional[int] = ..., bytes: _Optional[int] = ..., took_ns: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class StopLoopRequest(_message.Message):
-    __slots__ = ("sequence_id",)
+    __slots__ = ("sequence_id", "operation")
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
     sequence_id: int
-    def __init__(self, sequence_id: _Optional[int] = ...) -> None: ...
+    operation: int
+    def __init__(self, sequence_id: _Optional[int] = ..., operation: _Optional[int] = ...) -> None: ...
 
 class StopLoopReply(_message.Message):
     __slots__ = ()

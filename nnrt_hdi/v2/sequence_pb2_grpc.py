@@ -113,7 +113,8 @@ class SequencesServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Stop(self, request, context):
-        """Ends the loop of a sequence after the step under way. Its call ends as usual. No loop under way is no error.
+        """Ends a loop after the step under way, or after its first one if it has not arrived yet. Its call ends as usual. A
+        loop that has ended is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

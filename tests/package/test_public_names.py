@@ -15,17 +15,15 @@ import pytest
 import nnrt_client
 
 PUBLIC = """
-    AddressChange Batches Batching Bindings BuildReport
-    CanaryState Capabilities Compilation CompressionStatistics ConnectionFailed
-    DataType Device DeviceCounters DeviceInfo DeviceLoad
-    DeviceState DeviceStatus DeviceType Durations DynamicShape Executor Fallback Format FuseType Hedging
-    IdentityCounters InvalidFile InvalidParameter
-    InvalidPath LegacyTensor LoadOptions Member MemberState Memory Model ModelSession ModelTensor NamedOutputs
-    NnrtError NullPointer OperationFailed OperationForbidden OperationType Origin OutOfMemory OutputTooSmall PadMode
-    PartReport PartitionReport PerformanceMode Pool PoolReport PooledSession Priority Progress QuantParam
-    ReloadedSession Residency
-    ResidentTensor ReturnCode RunFuture RunResult RunTensor RunTimes Runtime SaveCacheFailed Settings Support Telemetry
-    Tensor TensorDesc TensorType TimedOut UnavailableDevice Unsupported ValueType Way connect disconnect from_onnx load
+    AddressChange Batches Batching Bindings BuildReport CanaryState Capabilities Compilation CompressionStatistics
+    ConnectionFailed DataType DescribedModel Device DeviceCounters DeviceInfo DeviceLoad DeviceState DeviceStatus
+    DeviceType Durations DynamicShape Earlier Executor Fallback Format FuseType Hedging IdentityCounters InvalidFile
+    InvalidParameter InvalidPath LegacyTensor LoadOptions Loop LoopEnd Member MemberState Memory Model ModelSession
+    ModelTensor NamedOutputs NnrtError NullPointer OperationFailed OperationForbidden OperationType Origin
+    OutOfMemory OutputTooSmall PadMode PartReport PartitionReport PerformanceMode Pool PoolReport PooledSession
+    Priority Progress QuantParam ReloadedSession Residency ResidentTensor ReturnCode RunFuture RunResult RunTensor
+    RunTimes Runtime SaveCacheFailed Sequence Settings State Support Telemetry Tensor TensorDesc TensorType TimedOut
+    UnavailableDevice Unsupported ValueType Way connect disconnect from_onnx greedy load sample uniforms
     wait_until_cached
 """
 EXPORTED: dict[str, Any] = {name: getattr(nnrt_client, name) for name in nnrt_client.__all__}
@@ -38,7 +36,7 @@ _NAMES = vars(nnrt_client)
 _MADE_BY = re.compile(r"\bMade\b[^.]*\bby\b")
 # Where a reader looks for subject, verb and object, these leave out the first two.
 _NO_SENTENCE = re.compile(r"(What|Who|Where|Whether|When|Why|How|Which|The same)\b")
-_MOST_ENTRIES = 23
+_MOST_ENTRIES = 24
 
 
 def test_public_names() -> None:

@@ -93,6 +93,27 @@ def test_closing_a_loop_leaves_the_state_of_its_last_step(counting: ModelSession
         assert loop.rest() == []
 
 
+def test_loops_that_are_closed_at_once(reference: ModelSession) -> None:
+    for at in range(30):
+        with reference.sequence() as sequence:
+            loop = sequence.loop(START, glue=feeding(1e30, 0.25), deliver=["y"], max_steps=1 << 20)
+            if at % 2:
+                loop.close()
+                assert loop.end is not None and loop.end.reason == "asked"
+            sequence.run({"x": ONES})
+
+
+def test_failure_of_a_first_loop_leaves_the_sequence_usable(counting: ModelSession) -> None:
+    three = np.ones((3, WIDTH), np.float32)
+    with counting.sequence({"state": three[:2]}) as sequence:
+        with pytest.raises(InvalidParameter, match="step 0, run 0"):
+            list(sequence.loop({**START, "x": three}, glue=feeding(1e30), deliver=["y"], max_steps=3))
+        assert set(sequence.read()) == {"state"}
+        with pytest.raises(InvalidParameter, match="no value 'y'"):
+            sequence.read("y")
+        assert sequence.run({"x": three[:2]})["y"][0, 0] == 2.5
+
+
 def test_next_operation_ends_a_loop(reference: ModelSession) -> None:
     with reference.sequence() as sequence:
         loop = sequence.loop(START, glue=feeding(1e30, 0.25), deliver=["state"], max_steps=1 << 20)

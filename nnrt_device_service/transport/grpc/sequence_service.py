@@ -86,7 +86,7 @@ class SequencesServicer(sequence_pb2_grpc.SequencesServicer):
 
     def Stop(self, request: sequence_pb2.StopLoopRequest, context: Any) -> sequence_pb2.StopLoopReply:
         session = session_of(self._device, context)
-        session.sequences.find(request.sequence_id).is_stopping = True
+        session.sequences.stop(request.sequence_id, request.operation)
         return sequence_pb2.StopLoopReply()
 
     def Release(self, request: sequence_pb2.ReleaseSequenceRequest, context: Any) -> sequence_pb2.ReleaseSequenceReply:
