@@ -253,7 +253,7 @@ def _slots() -> Report:
             onnx.save(fixed(Decoder(sizes, random_weights(sizes)), ROOM), path)
             at, _ = resources.enter_context(device_daemon("127.0.0.1:0", "--backend", "onnxruntime"))
             alone = resources.enter_context(load(path, at, cache=False))
-            joined = resources.enter_context(load(path, at, cache=False, batching=Batching(SLOTS, 3_000)))
+            joined = resources.enter_context(load(path, at, cache=False, batching=Batching(SLOTS, 20_000)))
             expected: dict[int, list[int]] = {}
             one = min(_rate_of(alone, 1, expected) for _ in range(at_most(3, 1)))
             together = max(_rate_of(joined, SLOTS, {}) for _ in range(at_most(3, 1)))

@@ -12,7 +12,7 @@ import numpy as np
 from nnrt_device_service.access.counters import BatchCounter
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.runs.tensors import UNCOUNTED_BYTES
-from nnrt_device_service.scheduling.joinable import Bucket, Joinable, await_outcomes
+from nnrt_device_service.scheduling.joinable import Bucket, Joinable, LoopMembership, await_outcomes
 from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
@@ -92,9 +92,17 @@ class Batches:
         bucket = group.find_bucket([array.shape for array in run.inputs], served)
         if bucket is None:
             return False
+        if run.values is not None and run.values.membership is not None:
+            with self._lock:
+                run.values.membership.move(bucket)
         joined = Joined(run, bucket)
         self.settle([joined])
         return joined.copy_outcome()
+
+    def end_loop(self, membership: LoopMembership) -> None:
+        """Let no run wait for those of a loop any more."""
+        with self._lock:
+            membership.move(None)
 
     def compute_all(self, runs: Sequence[Run]) -> None:
         """Compute runs of one bucket. The caller computes those alone that have no outputs and no error afterwards."""
@@ -128,7 +136,7 @@ class Batches:
             run.cancellation.on_cancel(wake.set)
         with self._lock:
             bucket.gathering += runs
-            gathered = _as_joined(bucket.take_gathered(bucket.batching.max_size))
+            gathered = _as_joined(bucket.take_gathered()) if bucket.is_full else []
         if not gathered:
             wake.wait(max(until - time.monotonic(), 0.0))
             with self._lock:
@@ -212,10 +220,10 @@ def _in_order_of_values(batch: Sequence[Joined]) -> Sequence[Joined]:
     Those that were computed together before then find their values as one array.
     """
     values = [run.run.values for run in batch]
-    first = values[0].first_input if values[0] is not None else None
-    if first is None or any(one is None or one.first_input != first for one in values):
+    largest = values[0].largest_input if values[0] is not None else None
+    if largest is None or any(one is None or one.largest_input != largest for one in values):
         return batch
-    return sorted(batch, key=lambda run: _address(run.inputs[first]))
+    return sorted(batch, key=lambda run: _address(run.inputs[largest]))
 
 
 def _join_arrays(arrays: Sequence[Array]) -> Array:

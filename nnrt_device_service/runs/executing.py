@@ -47,6 +47,7 @@ class Executing:
         self._costs = costs
         self._gate = gate
         self._batches = Batches(scheduler, costs, counter)
+        self.end_loop = self._batches.end_loop
         self._deadlines = Deadlines()
         self._device_name = device_name
 

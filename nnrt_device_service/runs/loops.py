@@ -14,6 +14,7 @@ from nnrt_device_service.runs.failures import report_error
 from nnrt_device_service.runs.frames import PLACEHOLDER
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.runs.run_values import RunValues
+from nnrt_device_service.scheduling.joinable import LoopMembership
 from nnrt_device_service.sessions.descriptions import Description
 from nnrt_device_service.sessions.sequences import NewValue, Sequence
 from nnrt_device_service.sessions.session import Session
@@ -101,6 +102,7 @@ class Looping:
         self._ready: list[Delivered] = []
         self._ready_bytes = self._bytes = self._steps = 0
         self._end: LoopEnd | None = None
+        self._membership = LoopMembership()
         cancellation.on_cancel(self._wake)
 
     def run(self) -> None:
@@ -110,6 +112,7 @@ class Looping:
             reason = self._make_steps(began + self._loop.max_s)
         except BaseException as error:
             answer = report_error(error, "Sequences/Loop", self._session, is_cancelled=self._cancellation.is_cancelled)
+        self._executing.end_loop(self._membership)
         with self._changed:
             took_ns = int((time.monotonic() - began) * 1e9)
             self._end = LoopEnd(reason, self._steps, self._bytes, took_ns, answer)
@@ -178,7 +181,7 @@ class Looping:
         run.description, run.model = description, description.model
         run.inputs = [PLACEHOLDER] * len(description.inputs)
         run.payer = description.served or self._session
-        run.values = RunValues(self._session.sequences, self._sequence)
+        run.values = RunValues(self._session.sequences, self._sequence, self._membership)
         try:
             self._executing.execute(run)
         finally:

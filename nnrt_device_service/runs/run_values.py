@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from nnrt_device_service.memory.device_memory import DeviceHeap, DeviceMemory, DeviceRange
+from nnrt_device_service.scheduling.joinable import LoopMembership
 from nnrt_device_service.sessions.descriptions import Description, Keeping
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.sequences import BatchedRows, NewValue, Sequence, Sequences, Value, own
@@ -18,10 +19,11 @@ from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec, data_type_of, 
 class RunValues:
     """Values of one run of a sequence, from when its turn has come until `end`."""
 
-    __slots__ = ("_memories", "_read", "_sequences", "first_input", "rows", "sequence")
+    __slots__ = ("_memories", "_read", "_sequences", "largest_input", "membership", "rows", "sequence")
 
-    def __init__(self, sequences: Sequences, sequence: Sequence) -> None:
-        """Make it for an operation of the sequence that has begun."""
+    def __init__(self, sequences: Sequences, sequence: Sequence, membership: LoopMembership | None = None) -> None:
+        """Make it for an operation of the sequence that has begun; `membership` is that of a run of a loop."""
+        self.membership = membership
         self._sequences = sequences
         self.sequence = sequence
         # The batch in which the run was computed, whose rows its outputs are.
@@ -29,19 +31,20 @@ class RunValues:
         # Memory of the device for outputs that become values, by index, and the memory of inputs.
         self._memories: dict[int, DeviceMemory] = {}
         self._read: list[DeviceMemory] = []
-        # Index of the first input that is a value; None if none is.
-        self.first_input: int | None = None
+        # Index of the largest input that is a value; None if none is.
+        self.largest_input: int | None = None
 
     def read(self, description: Description, inputs: list[Array]) -> None:
         """Put values in place of inputs; raise InvalidParameter if one doesn't fit the model."""
         model, values = description.model, self.sequence.values
-        self.first_input = description.read_values[0][0] if description.read_values else None
         for index, number in description.read_values:
             form = model.inputs[index]
             try:
                 inputs[index] = self._array(model, index, form, number, values.get(number))
             except NnrtError as error:
                 raise error.at(f"input {index}" + (f" {form.name!r}" if form.name else "")) from error
+        read = [index for index, _ in description.read_values]
+        self.largest_input = max(read, key=lambda index: inputs[index].nbytes, default=None)
 
     def _array(self, model: LoadedModel, index: int, form: TensorForm, number: int, value: Value | None) -> Array:
         if value is None:

@@ -84,7 +84,7 @@ class Member:
 class Bucket:
     """Runs of a group whose rows have the same shapes."""
 
-    __slots__ = ("__weakref__", "batching", "gathering", "waiting")
+    __slots__ = ("__weakref__", "batching", "gathering", "loops", "waiting")
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
@@ -92,13 +92,44 @@ class Bucket:
         self.waiting: dict[Joinable, None] = {}
         # Runs that wait for other runs although a slot may be free. Guarded by the lock of `Batches`.
         self.gathering: list[Joinable] = []
+        # Number of loops under way whose latest run was here, and whose next one will come soon. Guarded likewise.
+        self.loops = 0
 
-    def take_gathered(self, least: int = 1) -> "list[Joinable]":
-        """Remove and return all gathering runs if they have at least `least` rows, else an empty list."""
-        if sum(run.rows for run in self.gathering) < least:
-            return []
+    @property
+    def is_full(self) -> bool:
+        """True if no gathering run need wait: they fill a batch, or nobody is known that would join them."""
+        is_complete = 1 < self.loops <= len(self.gathering)
+        return is_complete or sum(run.rows for run in self.gathering) >= self.batching.max_size
+
+    def take_gathered(self) -> "list[Joinable]":
+        """Remove and return all gathering runs."""
         gathered, self.gathering = self.gathering, []
         return gathered
+
+
+class LoopMembership:
+    """Bucket of a loop's runs. The other runs there wait for the next one, as long as a run may wait at all."""
+
+    __slots__ = ("_bucket",)
+
+    def __init__(self) -> None:
+        self._bucket: Bucket | None = None
+
+    def move(self, bucket: "Bucket | None") -> None:
+        """Note that the loop's runs go to this bucket from now on; None: the loop has ended.
+
+        Call this under the lock of `Batches`.
+        """
+        former, self._bucket = self._bucket, bucket
+        if former is bucket:
+            return
+        if bucket is not None:
+            bucket.loops += 1
+        if former is not None:
+            former.loops -= 1
+            if former.gathering and former.is_full:  # Nobody else would end their wait.
+                for wake in former.gathering[0].wakes:
+                    wake.set()
 
 
 # Outputs or error of a joinable run; None means that it is to run alone.

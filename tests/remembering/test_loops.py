@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 
-from nnrt_client import DataType, InvalidParameter, Model, ModelSession, OperationType, Settings, load
-from remembering.models import WIDTH, counting_model
+from nnrt_client import Batching, DataType, InvalidParameter, Model, ModelSession, OperationType, Settings, load
+from remembering.models import UP_TO_16, WIDTH, counting_model
 
 ONES = np.ones((1, WIDTH), np.float32)
 
@@ -85,7 +85,7 @@ def test_limits_of_bytes_and_time(reference: ModelSession) -> None:
 
 def test_closing_a_loop_leaves_the_state_of_its_last_step(counting: ModelSession) -> None:
     with counting.sequence() as sequence:
-        loop = sequence.loop(START, glue=feeding(1e30), deliver=["state"], max_steps=1 << 20)
+        loop = sequence.loop(START, glue=feeding(1e30, 0.25), deliver=["state"], max_steps=1 << 20)
         next(loop)
         *_, last = loop.rest()
         assert loop.end is not None and loop.end.reason == "asked"
@@ -95,7 +95,7 @@ def test_closing_a_loop_leaves_the_state_of_its_last_step(counting: ModelSession
 
 def test_next_operation_ends_a_loop(reference: ModelSession) -> None:
     with reference.sequence() as sequence:
-        loop = sequence.loop(START, glue=feeding(1e30), deliver=["state"], max_steps=1 << 20)
+        loop = sequence.loop(START, glue=feeding(1e30, 0.25), deliver=["state"], max_steps=1 << 20)
         next(loop)
         sequence.run({"x": ONES})
         assert loop.end is not None and loop.end.reason == "asked"
@@ -103,11 +103,11 @@ def test_next_operation_ends_a_loop(reference: ModelSession) -> None:
 
 def test_sequences_and_sessions_close_under_loops(reference: ModelSession, shared_daemon: DaemonProcess) -> None:
     sequence = reference.sequence()
-    next(sequence.loop(START, glue=feeding(1e30), deliver=["y"], max_steps=1 << 20))
+    next(sequence.loop(START, glue=feeding(1e30, 0.25), deliver=["y"], max_steps=1 << 20))
     sequence.close()
     with load(counting_model(), shared_daemon.address) as session:
         other = session.sequence()
-        next(other.loop(START, glue=feeding(1e30), deliver=["y"], max_steps=1 << 20))
+        next(other.loop(START, glue=feeding(1e30, 0.25), deliver=["y"], max_steps=1 << 20))
 
 
 def test_step_that_fails_is_named(counting: ModelSession) -> None:
@@ -142,7 +142,17 @@ def test_loops_that_cannot_be_made(reference: ModelSession) -> None:
         assert len(list(sequence.loop(START, deliver=["y"], max_steps=3))) == 3
 
 
-def test_many_loops_at_once(counting: ModelSession) -> None:
+@pytest.mark.parametrize("batching", [None, UP_TO_16], ids=["alone", "in batches"])
+def test_many_loops_at_once(each_daemon: DaemonProcess, batching: Batching | None) -> None:
+    with load(counting_model(), each_daemon.address, batching=batching) as session:
+        require_equal_loops(session)
+        counted = session.device.counters().load
+        assert counted is not None
+        if batching is not None:
+            assert counted.batches is not None and counted.batches.rows > 40
+
+
+def require_equal_loops(counting: ModelSession) -> None:
     glue, given = feeding(1e30), dict[int, list[float]]()
 
     def generate(at: int) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import StartDaemon
 from daemon_process import DaemonProcess
+from waiting import until
 
 from nnrt_client import (
     Compilation,
@@ -227,3 +228,23 @@ def test_rows_of_sequences_are_computed_together(onnxruntime_daemon: DaemonProce
         assert counted is not None and counted.batches is not None and counted.batches.runs > 20
         for sequence in sequences:
             sequence.close()
+
+
+def test_rows_that_others_have_left_are_freed(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon("--heartbeat-timeout-s", "2")
+    with load(counting_model(), daemon.address, batching=UP_TO_16) as session, ThreadPoolExecutor(8) as pool:
+        sequences = [session.sequence() for _ in range(8)]
+        list(pool.map(lambda sequence: sequence.run({"x": np.ones((1, WIDTH), np.float32)}), sequences))
+        for sequence in sequences[1:]:
+            sequence.close()
+
+        def held_bytes() -> int:
+            load_now = session.device.counters().load
+            assert load_now is not None
+            return load_now.held_bytes["sequences"]
+
+        until(lambda: held_bytes() < 8000)  # What one sequence and its value take.
+        (y,) = sequences[0].run({"x": np.ones((1, WIDTH), np.float32)}).values()
+        assert y[0, 0] == 2.5
+        sequences[0].close()
+        assert held_bytes() == 0
