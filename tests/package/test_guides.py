@@ -44,6 +44,48 @@ detector (float[1, 3, 64, 64] image) => (int64[K, 3] chosen)
     chosen = NonMaxSuppression(boxes, scores, most, overlap, least)
 }
 """,
+    "decoder.onnx": """
+<ir_version: 8, opset_import: ["": 17]>
+decoder (int64[B, S] input_ids, int64[B, T] attention_mask,
+         float[B, 1, P, 16] "past_key_values.0.key", float[B, 1, P, 16] "past_key_values.0.value")
+ => (float[B, S, 16] logits, float[B, 1, T, 16] "present.0.key", float[B, 1, T, 16] "present.0.value")
+<int64 one = {1}, int64 count = {16}, int64[1] at_1 = {1}, int64[2] at_1_2 = {1, 2},
+ float[2] off_on = {0, 1}, float least = {-1e9}, float sure = {3}>
+{
+    x = OneHot(input_ids, count, off_on)
+    new = Unsqueeze(x, at_1)
+    "present.0.key" = Concat<axis = 2>("past_key_values.0.key", new)
+    "present.0.value" = Concat<axis = 2>("past_key_values.0.value", new)
+    keys = Transpose<perm = [0, 1, 3, 2]>("present.0.key")
+    scores = MatMul(new, keys)
+    padding = Sub(one, attention_mask)
+    is_padding = Cast<to = 1>(padding)
+    bias = Mul(is_padding, least)
+    biases = Unsqueeze(bias, at_1_2)
+    masked = Add(scores, biases)
+    chances = Softmax(masked)
+    context = MatMul(chances, "present.0.value")
+    seen = Squeeze(context, at_1)
+    next = Add(input_ids, one)
+    wrapped = Mod(next, count)
+    following = OneHot(wrapped, count, off_on)
+    likely = Mul(following, sure)
+    logits = Add(likely, seen)
+}
+""",
+    "speech.onnx": """
+<ir_version: 8, opset_import: ["": 17]>
+detector (float[N, 512] chunk, float[N, 1] state) => (float[N, 1] speech, float[N, 1] stateN)
+<float[1] kept = {0.5}, float[1] gain = {0.5}>
+{
+    power = Mul(chunk, chunk)
+    loudness = ReduceMean<axes = [1]>(power)
+    before = Mul(state, kept)
+    now = Mul(loudness, gain)
+    stateN = Add(before, now)
+    speech = Sigmoid(stateN)
+}
+""",
 }
 # Run by tests/on_ray/test_page.py.
 OF_RAY = ROOT / "docs/guides/ray.md"
