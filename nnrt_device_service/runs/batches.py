@@ -16,7 +16,7 @@ from nnrt_device_service.scheduling.joinable import Bucket, Joinable, LoopMember
 from nnrt_device_service.scheduling.run_costs import RunCosts
 from nnrt_device_service.scheduling.scheduler import Scheduler
 from nnrt_device_service.sessions.loaded_model import LoadedModel
-from nnrt_device_service.sessions.sequences import BatchedRows
+from nnrt_device_service.sessions.values import BatchedRows
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import NnrtError
 from nnrt_hdi.tensor import Array

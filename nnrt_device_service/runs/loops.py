@@ -16,8 +16,9 @@ from nnrt_device_service.runs.run import Run
 from nnrt_device_service.runs.run_values import RunValues
 from nnrt_device_service.scheduling.joinable import LoopMembership
 from nnrt_device_service.sessions.descriptions import Description
-from nnrt_device_service.sessions.sequences import NewValue, Sequence
+from nnrt_device_service.sessions.sequences import Sequence
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.sessions.values import NewValue
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.tensor import Array

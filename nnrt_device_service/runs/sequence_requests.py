@@ -7,8 +7,8 @@ from typing import cast
 from nnrt_device_service.runs.frames import read_description
 from nnrt_device_service.runs.loops import Delivered, Loop, LoopEnd, LoopRun
 from nnrt_device_service.sessions.descriptions import NOWHERE, SEQUENCE, Description
-from nnrt_device_service.sessions.sequences import NewValue, Value
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.sessions.values import NewValue, Value
 from nnrt_hdi import wire
 from nnrt_hdi.errors import InvalidParameter
 from nnrt_hdi.sequences import MAX_BYTES, MAX_MS, MAX_RUNS, MAX_STEPS
