@@ -7,6 +7,6 @@ FEATURE = "sequences"
 MAX_STEPS = 1 << 20
 MAX_BYTES = 1 << 30
 MAX_MS = 3_600_000
-# Most runs in a step of a loop, and most values that one Read returns.
+# Most runs in a step of a loop, and most values that one Read returns, or that a run of a loop delivers.
 MAX_RUNS = 4096
 MAX_READ = 1024

@@ -153,6 +153,9 @@ def read_description(session: Session, message: RunDescription) -> Description:
         is_input = len(inputs) < len(model.inputs)
         what, index = ("input", len(inputs)) if is_input else ("output", len(outputs))
         raise error.at(f"{what} {index}" + (f" {form.name!r}" if form.name else "")) from error
+    made = [tensor.value for tensor in message.outputs if tensor.value]
+    if len(set(made)) < len(made):
+        raise InvalidParameter(f"outputs become the values {made}; give each a number of its own")
     served = session.served.find(message.on_behalf_of, session.identity)
     return Description(model_id, model, inputs, outputs, message.traceparent, message.profile, served)
 

@@ -11,7 +11,7 @@ from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.sessions.values import NewValue, Value
 from nnrt_hdi import wire
 from nnrt_hdi.errors import InvalidParameter
-from nnrt_hdi.sequences import MAX_BYTES, MAX_MS, MAX_RUNS, MAX_STEPS
+from nnrt_hdi.sequences import MAX_BYTES, MAX_MS, MAX_READ, MAX_RUNS, MAX_STEPS
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import sequence_pb2
 from nnrt_hdi.wire.values import value_messages, whole_arrays
@@ -31,6 +31,8 @@ def read_loop(session: Session, request: sequence_pb2.LoopRequest) -> Loop:
 
 
 def _read_run(session: Session, run: sequence_pb2.LoopRun, known: dict[bytes, Description]) -> LoopRun:
+    if len(run.delivered) > MAX_READ:
+        raise InvalidParameter(f"{len(run.delivered)} values are to be delivered; ask for at most {MAX_READ}")
     key = run.description.SerializeToString()
     description = known.get(key)
     if description is None:

@@ -1,6 +1,7 @@
 """Random requests from a seed: any values in a valid structure, one changed field, or corrupted bytes."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -13,8 +14,10 @@ from model_draft import Draft
 from raw_client import INPUT, METHODS, VALUES, Method, RawClient, chunks, io_tensor
 from ways import describe_runs
 
+from nnrt_hdi import wire
+from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import NnrtError
-from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2
+from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, sequence_pb2, session_pb2
 
 # The small numbers are valid handles, indices and sizes.
 _NUMBERS = (0, 1, 2, 3, 4, 12, 100, 1 << 16, (1 << 31) - 1)
@@ -116,6 +119,28 @@ def _frames() -> Message:
     return prepared_model_pb2.RunPacket(frames=kind.frame(np.array(INPUT, np.float32)))
 
 
+def loop_request(model_id: int, sequence_id: int) -> sequence_pb2.LoopRequest:
+    """Return a loop of two runs of a model: its input is value 1, its output value 2."""
+    value = values_of(1, INPUT)
+    inputs = [prepared_model_pb2.TensorDescription(place=prepared_model_pb2.TENSOR_PLACE_SEQUENCE, value=1)]
+    outputs = [prepared_model_pb2.TensorDescription(place=prepared_model_pb2.TENSOR_PLACE_NOWHERE, value=2)]
+    description = prepared_model_pb2.RunDescription(model_id=model_id, inputs=inputs, outputs=outputs)
+    run = sequence_pb2.LoopRun(values=[value], description=description, delivered=[2])
+    return sequence_pb2.LoopRequest(write={"sequence_id": sequence_id}, runs=[run, run], max_steps=2)
+
+
+def values_of(number: int, elements: Sequence[float]) -> sequence_pb2.SequenceValue:
+    """Return the message of a value."""
+    array = np.array(elements, np.float32)
+    return sequence_pb2.SequenceValue(
+        number=number, data_type=wire.number(DataType.FLOAT32), dimensions=array.shape, data=array.tobytes()
+    )
+
+
+# Ids of sequences, of which few are open at a time: the others are released.
+_sequences = itertools.cycle(range(1, 6))
+
+
 _SOUND: dict[str, Callable[[], Message]] = {
     "DeviceSession.Open": lambda: session_pb2.SessionRequest(hello=session_pb2.Hello(client_name="fuzz")),
     "NnrtDevice.GetSupportedOperation": lambda: device_pb2.GetSupportedOperationRequest(
@@ -129,6 +154,13 @@ _SOUND: dict[str, Callable[[], Message]] = {
     "PreparedModel.Run": _run,
     "PreparedModel.RunStream": _frames,
     "PreparedModel.ExportModelCache": lambda: prepared_model_pb2.ExportModelCacheRequest(model_id=1),
+    "Sequences.Write": lambda: sequence_pb2.SequenceWrite(
+        sequence_id=next(_sequences), values=[values_of(1, INPUT), values_of(3, VALUES)]
+    ),
+    "Sequences.Read": lambda: sequence_pb2.SequenceRead(sequence_id=next(_sequences), numbers=[1, 2]),
+    "Sequences.Loop": lambda: loop_request(1, next(_sequences)),
+    "Sequences.Stop": lambda: sequence_pb2.StopLoopRequest(sequence_id=next(_sequences)),
+    "Sequences.Release": lambda: sequence_pb2.ReleaseSequenceRequest(sequence_id=next(_sequences)),
 }
 
 

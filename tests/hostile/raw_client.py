@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from nnrt_hdi import wire
 from nnrt_hdi.tensor import Array, TensorSpec, data_type_of
-from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2
+from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, sequence_pb2, session_pb2
 
 ResultT = TypeVar("ResultT")
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -50,7 +50,7 @@ class Method:
 
 
 def _methods() -> Iterator[Method]:
-    for file in (session_pb2, device_pb2, prepared_model_pb2):
+    for file in (session_pb2, device_pb2, prepared_model_pb2, sequence_pb2):
         for service in file.DESCRIPTOR.services_by_name.values():
             for method in service.methods:
                 yield Method(

@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from daemon_process import DaemonProcess
+from fuzzed_messages import loop_request, values_of
 from google.protobuf.message import Message
 from model_draft import Draft
 from raw_client import (
@@ -29,7 +30,7 @@ from ways import CHUNKS, INLINE, describe_runs
 from nnrt_hdi import wire
 from nnrt_hdi.enums import DataType, NodeType, PerformanceMode
 from nnrt_hdi.errors import InvalidFile, InvalidParameter, NnrtError, OutOfMemory, UnavailableDevice
-from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, session_pb2
+from nnrt_hdi.v2 import device_pb2, model_pb2, prepared_model_pb2, sequence_pb2, session_pb2
 from nnrt_hdi.v2.prepared_model_pb2 import RunPacket
 
 pytestmark = pytest.mark.table
@@ -165,6 +166,7 @@ def valid_requests(client: RawClient, model_id: int) -> dict[str, list[Message]]
     from_buffers = device_pb2.PrepareFromBuffersRequest(
         buffers=[in_buffer, model_pb2.SharedBuffer(inline=b"cache")], config=config
     )
+    value_part = sequence_pb2.SequenceValue(data=bytes(4))
     by_digest = device_pb2.PrepareFromBuffersRequest(buffers=[BY_DIGEST] * 2)
     return {
         "DeviceSession.Open": [
@@ -193,6 +195,11 @@ def valid_requests(client: RawClient, model_id: int) -> dict[str, list[Message]]
         "PreparedModel.ExportModelCache": [prepared_model_pb2.ExportModelCacheRequest(model_id=model_id)],
         "PreparedModel.GetInputDimRanges": [prepared_model_pb2.GetInputDimRangesRequest(model_id=model_id)],
         "PreparedModel.Release": [prepared_model_pb2.ReleaseRequest(model_id=model_id + 1)],
+        "Sequences.Write": [sequence_pb2.SequenceWrite(sequence_id=7, values=[values_of(1, [0, 1, 2]), value_part])],
+        "Sequences.Read": [sequence_pb2.SequenceRead(sequence_id=7, numbers=[1, 2])],
+        "Sequences.Loop": [loop_request(model_id, sequence_id=8)],
+        "Sequences.Stop": [sequence_pb2.StopLoopRequest(sequence_id=8)],
+        "Sequences.Release": [sequence_pb2.ReleaseSequenceRequest(sequence_id=8)],
     }
 
 
