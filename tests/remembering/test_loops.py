@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 
-from nnrt_client import DataType, InvalidParameter, Model, ModelSession, OperationType, Settings, load
+from nnrt_client import DataType, Earlier, InvalidParameter, Model, ModelSession, OperationType, Settings, load
 from remembering.models import WIDTH, counting_model
 
 ONES = np.ones((1, WIDTH), np.float32)
@@ -60,6 +60,20 @@ def test_glue_makes_the_next_input(counting: ModelSession) -> None:
         assert loop.end.delivered_bytes == 30 * 4 * WIDTH
         (y,) = sequence.run({"x": np.full((1, WIDTH), given[-1], np.float32)}).values()
         np.testing.assert_allclose(y[0, 0], expected(31)[-1], rtol=1e-5)
+
+
+def test_states_have_the_names_of_their_outputs_too(counting: ModelSession) -> None:
+    """Where glue reads them, and as earlier outputs in a queue."""
+    glue = Model()
+    new = glue.input((-1, WIDTH), name="new_state")
+    glue.specify_inputs_and_outputs([new], [glue.apply(OperationType.ADD, new, new, name="x")])
+    glue.finish()
+    with counting.sequence() as sequence:
+        loop = sequence.loop({"x": ONES}, glue=glue, deliver=["new_state"], max_steps=3)
+        assert [values["new_state"][0, 0] for values in loop] == [1.0, 2.5, 6.25]
+        np.testing.assert_array_equal(sequence.read("new_state")["new_state"], 6.25 * ONES)
+        queue = sequence.queue([{"x": ONES}, {"x": Earlier("new_state")}])
+        assert [outputs["y"][0, 0] for outputs in queue] == [5.125, 7.1875]
 
 
 def test_glue_stops_the_loop(counting: ModelSession) -> None:
