@@ -132,9 +132,11 @@ class Looping:
 
     def _make_steps(self, until: float) -> EndReason:
         sequence, loop = self._sequence, self._loop
+        first, *others = loop.runs
+        # A run alone changes nothing if it fails.
+        is_one = not (others or first.values or first.delivered or first.stop)
         while True:
-            # A run alone changes nothing if it fails.
-            snapshot = self._session.sequences.snapshot(sequence) if len(loop.runs) > 1 else None
+            snapshot = None if is_one else self._session.sequences.snapshot(sequence)
             try:
                 is_last = self._make_step()
             except BaseException:

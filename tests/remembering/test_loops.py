@@ -140,6 +140,18 @@ def test_step_that_fails_is_named(counting: ModelSession) -> None:
         np.testing.assert_array_equal(sequence.run({"x": two})["y"], two * 2.75)
 
 
+def test_step_of_one_run_whose_stop_is_no_bool_changes_nothing(shared_daemon: DaemonProcess) -> None:
+    model = Model()
+    state = model.input((1, WIDTH), name="state")
+    new = model.apply(OperationType.ADD, state, state, name="new_state")
+    model.specify_inputs_and_outputs([state], [new, model.apply(OperationType.ABS, new, name="stop")])
+    model.finish()
+    with load(model, shared_daemon.address) as session, session.sequence({"state": ONES}) as sequence:
+        with pytest.raises(InvalidParameter, match="must be BOOL"):
+            list(sequence.loop({}, deliver=[], max_steps=3))
+        np.testing.assert_array_equal(sequence.read()["state"], ONES)
+
+
 def test_loops_that_cannot_be_made(reference: ModelSession) -> None:
     with reference.sequence() as sequence:
         for steps in (0, -1, (1 << 20) + 1, True, 1.5):
