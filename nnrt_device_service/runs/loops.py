@@ -149,6 +149,7 @@ class Looping:
             if is_last:
                 return EndReason.STOPPED
             if sequence.is_stopping:
+                sequence.require_open()
                 return EndReason.ASKED
             if self._steps >= loop.max_steps:
                 return EndReason.STEPS
@@ -206,6 +207,7 @@ class Looping:
     def _value(self, number: int) -> Array:
         value = self._sequence.values.get(number)
         if value is None:
+            self._sequence.require_open()
             raise InvalidParameter(f"sequence {self._sequence.id} has no value {number} to deliver")
         return value.on_host()
 

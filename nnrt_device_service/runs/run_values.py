@@ -47,6 +47,7 @@ class RunValues:
 
     def _array(self, model: LoadedModel, index: int, form: TensorForm, number: int, value: Value | None) -> Array:
         if value is None:
+            self.sequence.require_open()
             raise InvalidParameter(f"sequence {self.sequence.id} has no value {number}; write it first")
         array = value.array
         if array.dtype != form.dtype or not form.spec.accepts(array.shape):
