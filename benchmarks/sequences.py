@@ -34,7 +34,7 @@ Array = NDArray[Any]
 # Decoders whose step takes about 0.25 ms and 5 ms, and one in between.
 SMALL = Sizes(tokens=512, width=128, heads=4, layers=2)
 MIDDLE = Sizes(tokens=512, width=256, heads=4, layers=3)
-LARGE = Sizes(tokens=1024, width=512, heads=8, layers=5)
+LARGE = Sizes(tokens=1024, width=512, heads=8, layers=8)
 TOKENS = 200
 PROMPT = np.arange(1, 9)[None]
 # Seconds in each direction of a link with a round trip of 20 ms and of one of 10 ms.

@@ -9,7 +9,18 @@ from nnrt_client.cli.options import POSITIVE, Number, identity_options, settings
 from nnrt_hdi.files import container
 
 # Copy of the names in `nnrt_client.conformance.case.Level`, because that module with its many cases imports slowly.
-LEVELS = ("contract", "operators", "values", "quantized", "float16", "graphs", "concurrency", "caches", "death")
+LEVELS = (
+    "contract",
+    "operators",
+    "values",
+    "quantized",
+    "float16",
+    "graphs",
+    "concurrency",
+    "sequences",
+    "caches",
+    "death",
+)
 _NOT_TRIED = 2
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -36,6 +36,10 @@ _BEHAVIOUR = {
         "look for what runs share: buffers, workspaces and states belong to a run and not to its model, inputs are only"
         " read, and a cancellation is asked between operators"
     ),
+    Level.SEQUENCES: (
+        "look for outputs that lie in memory of the model, or over its inputs: a run leaves what it reads as it is, and"
+        " what it has made stays as it is in later runs"
+    ),
     Level.CACHES: "look at `export` and `restore`: what `export` did not make, to the last bit, is an InvalidFile",
     Level.DEATH: "look at the checks of shapes, indices and divisors, which come before memory is taken or read",
 }

@@ -29,6 +29,7 @@ class Level(Enum):
     FLOAT16 = "float16"
     GRAPHS = "graphs"
     CONCURRENCY = "concurrency"
+    SEQUENCES = "sequences"
     CACHES = "caches"
     DEATH = "death"
 

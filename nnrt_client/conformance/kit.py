@@ -10,7 +10,7 @@ from functools import cache
 from itertools import chain
 
 from nnrt_client.conformance.case import Level
-from nnrt_client.conformance.levels import caches, concurrency, contract, death
+from nnrt_client.conformance.levels import caches, concurrency, contract, death, sequences
 from nnrt_client.conformance.levels.answers import Answers
 from nnrt_client.conformance.levels.check import Check
 from nnrt_client.conformance.outcome import Outcome, Verdict, outcome_from_error
@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 _CHECKS: dict[Level, Callable[[], Iterable[Trial]]] = {
     Level.CONTRACT: contract.checks,
     Level.CONCURRENCY: concurrency.checks,
+    Level.SEQUENCES: sequences.checks,
     Level.CACHES: caches.checks,
     Level.DEATH: death.checks,
 }

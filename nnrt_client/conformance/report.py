@@ -12,7 +12,7 @@ from nnrt_client.conformance.outcome import Verdict
 from nnrt_hdi.backend import DeviceInfo
 from nnrt_hdi.enums import DataType
 
-CONTRACT_LEVELS = (Level.CONTRACT, Level.CONCURRENCY, Level.CACHES, Level.DEATH)
+CONTRACT_LEVELS = (Level.CONTRACT, Level.CONCURRENCY, Level.SEQUENCES, Level.CACHES, Level.DEATH)
 # Row name of cases with several operators.
 SEVERAL = "several operators"
 

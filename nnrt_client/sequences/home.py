@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Items
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -214,14 +214,21 @@ def _run_message(run: LoopedRun, on_behalf_of: str) -> sequence_pb2.LoopRun:
 
 
 def arrived(messages: Iterable[sequence_pb2.SequenceValue], place: str) -> dict[int, Array]:
-    """Return the values in messages by number. Raise OperationFailed, with the place, if the messages are invalid."""
+    """Return the values in messages by number.
+
+    Raise OperationFailed, with the place, if the messages are invalid, and what reading them raises.
+    """
     values = ArrivingValues()
-    for message in messages:  # Which may raise errors of the daemon.
-        try:
-            values.take((message,))
-        except InvalidParameter as error:
-            raise OperationFailed(error.message, place=place) from error
-    try:
+    for message in messages:
+        with _invalid_at(place):
+            values.take([message])
+    with _invalid_at(place):
         return values.arrays()
+
+
+@contextmanager
+def _invalid_at(place: str) -> Iterator[None]:
+    try:
+        yield
     except InvalidParameter as error:
         raise OperationFailed(error.message, place=place) from error

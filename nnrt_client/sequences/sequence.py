@@ -90,7 +90,8 @@ class Sequence(LockOwner, Closable):
         else:
             found = checked_states(states, inputs, outputs)
         self.states = found
-        self._numbers = Numbers({name: at for at, name in enumerate(self._inputs, 1)})
+        numbers = {name: at for at, name in enumerate(self._inputs, 1)}
+        self._numbers = Numbers({output: numbers[state.input] for output, state in found.items()} | numbers)
         self._keepings: dict[int, Keeping] = {}
         for at, name in enumerate(self._outputs):
             if (state := found.get(name)) is not None:

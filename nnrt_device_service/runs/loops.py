@@ -136,9 +136,11 @@ class Looping:
 
     def _make_steps(self, until: float) -> EndReason:
         sequence, loop = self._sequence, self._loop
+        first, *others = loop.runs
+        # A run alone changes nothing if it fails.
+        is_one = not (others or first.values or first.delivered or first.stop)
         while True:
-            # A run alone changes nothing if it fails.
-            snapshot = self._session.sequences.snapshot(sequence) if len(loop.runs) > 1 else None
+            snapshot = None if is_one else self._session.sequences.snapshot(sequence)
             try:
                 is_last = self._make_step()
             except BaseException:
@@ -151,6 +153,7 @@ class Looping:
             if is_last:
                 return EndReason.STOPPED
             if sequence.is_stopping:
+                sequence.require_open()
                 return EndReason.ASKED
             if self._steps >= loop.max_steps:
                 return EndReason.STEPS
@@ -208,6 +211,7 @@ class Looping:
     def _value(self, number: int) -> Array:
         value = self._sequence.values.get(number)
         if value is None:
+            self._sequence.require_open()
             raise InvalidParameter(f"sequence {self._sequence.id} has no value {number} to deliver")
         return value.on_host()
 

@@ -161,6 +161,8 @@ class Run(KnownRun):
         assert self.model is not None
         targets, tensors, description = self.output_regions, self.region_tensors, self.description
         arrays = targets.arrays if targets is not None else ()
+        if self.values is not None:
+            arrays = self.values.arrays or arrays
         try:
             require_outputs(device_name, self.model.outputs, self.outputs, self.known, arrays)
             if targets is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnrt_device_service.memory.device_memory import DeviceHeap, DeviceMemory, DeviceRange
 from nnrt_device_service.scheduling.joinable import LoopMembership
-from nnrt_device_service.sessions.descriptions import Description, Keeping
+from nnrt_device_service.sessions.descriptions import REGION, Description, Keeping
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.sequences import Sequence, Sequences
 from nnrt_device_service.sessions.values import BatchedRows, NewValue, Value, own
@@ -20,7 +20,7 @@ from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec, data_type_of, 
 class RunValues:
     """Values of one run of a sequence, from when its turn has come until `end`."""
 
-    __slots__ = ("_memories", "_read", "_sequences", "largest_input", "membership", "rows", "sequence")
+    __slots__ = ("_memories", "_read", "_sequences", "arrays", "largest_input", "membership", "rows", "sequence")
 
     def __init__(self, sequences: Sequences, sequence: Sequence, membership: LoopMembership | None = None) -> None:
         """Make it for an operation of the sequence that has begun; `membership` is that of a run of a loop."""
@@ -29,6 +29,8 @@ class RunValues:
         self.sequence = sequence
         # The batch in which the run was computed, whose rows its outputs are.
         self.rows: BatchedRows | None = None
+        # Arrays that the backend was given to write outputs to; empty if none of them is for a value.
+        self.arrays: Items[Array | None] = ()
         # Memory of the device for outputs that become values, by index, and the memory of inputs.
         self._memories: dict[int, DeviceMemory] = {}
         self._read: list[DeviceMemory] = []
@@ -49,6 +51,7 @@ class RunValues:
 
     def _array(self, model: LoadedModel, index: int, form: TensorForm, number: int, value: Value | None) -> Array:
         if value is None:
+            self.sequence.require_open()
             raise InvalidParameter(f"sequence {self.sequence.id} has no value {number}; write it first")
         array = value.array
         if array.dtype != form.dtype or not form.spec.accepts(array.shape):
@@ -74,8 +77,8 @@ class RunValues:
         """
         arrays = list(given) or [None] * len(description.outputs)
         for index, keeping in description.kept:
-            spec, form = specs[index], description.model.outputs[index]
-            if arrays[index] is not None or keeping.appends or keeping.window or spec.is_dynamic or not spec.byte_size:
+            spec, form, place = specs[index], description.model.outputs[index], description.outputs[index].place
+            if place == REGION or keeping.appends or keeping.window or spec.is_dynamic or not spec.byte_size:
                 continue
             self._sequences.budget.reserve(spec.byte_size)
             give_back = partial(self._sequences.budget.release, spec.byte_size)
@@ -90,7 +93,8 @@ class RunValues:
             self._memories[index] = memory
             run_form = form.of_run(spec.shape)
             arrays[index] = DeviceRange(memory, 0, spec.byte_size).as_run_tensor(run_form or form)
-        return arrays if self._memories else given
+        self.arrays = arrays if self._memories else ()
+        return self.arrays or given
 
     def keep(self, description: Description, outputs: Items[Array]) -> None:
         """Make values of those outputs that become some.
@@ -107,10 +111,9 @@ class RunValues:
         self._sequences.keep(self.sequence, new)
 
     def _new_value(self, index: int, keeping: Keeping, output: Array) -> NewValue:
-        memory = self._memories.get(index)
-        if memory is not None and isinstance(output, DeviceRegion):
-            del self._memories[index]
-            return NewValue(0, partial(Value, output, memory))
+        if index in self._memories and isinstance(output, DeviceRegion):
+            # The memory is the value's only once there is room for all values.
+            return NewValue(0, lambda: Value(output, self._memories.pop(index)))
         former = self.sequence.values.get(keeping.value) if keeping.appends else None
         shape = list(output.shape)
         if former is not None:

@@ -9,7 +9,7 @@ import numpy as np
 from nnrt_device_service.memory.buffers import DerivedFromRegions, Region
 from nnrt_device_service.memory.device_memory import DeviceMemory, DeviceRange
 from nnrt_device_service.memory.freeing import device_faults
-from nnrt_device_service.sessions.descriptions import REGION, Description
+from nnrt_device_service.sessions.descriptions import NOWHERE, REGION, Description
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.session import Session
 from nnrt_hdi.device_buffers import DeviceRegion
@@ -229,7 +229,7 @@ class RegionTensors(DerivedFromRegions):
         return tensor
 
     def make_sendable(self, outputs: Sequence[Array], is_written: bool) -> Sequence[Array]:
-        """Return the outputs, but copy those that are sent and share memory with an input or lie on the device.
+        """Return the outputs, but copy those that share memory with an input, and those to send from the device.
 
         (The client may write to its inputs before the reply is sent.) Raises UnavailableDevice if the device fails.
         """
@@ -237,7 +237,10 @@ class RegionTensors(DerivedFromRegions):
             return outputs
         described = self._description.outputs
         return [
-            output if is_written and described[index].place == REGION else _owned(on_host(output), self._read_in_place)
+            output
+            if (is_written and described[index].place == REGION)
+            or (isinstance(output, DeviceRegion) and described[index].place == NOWHERE)
+            else _owned(on_host(output), self._read_in_place)
             for index, output in enumerate(outputs)
         ]
 

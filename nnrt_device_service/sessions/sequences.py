@@ -61,6 +61,11 @@ class Sequence:
         self._failure = error
         self._pass_turn()
 
+    def require_open(self) -> None:
+        """Raise UnknownHandle if the sequence has ended."""
+        if not self.is_open:
+            raise UnknownHandle(f"sequence {self.id} has ended")
+
     def close(self) -> None:
         """End the sequence; raise nothing. Operations that wait fail."""
         self.is_open, self.is_stopping = False, True
@@ -73,7 +78,7 @@ class Sequence:
             self._await_turn(cancellation)
         if not self.is_open:
             self._pass_turn()
-            raise UnknownHandle(f"sequence {self.id} has ended")
+            self.require_open()
 
     def _await_turn(self, cancellation: Cancellation) -> None:
         cancellation.on_cancel(self._wake)
@@ -84,10 +89,8 @@ class Sequence:
                     return
                 if self.is_open and not cancellation.is_cancelled:
                     self._changed.wait(cancellation.remaining)
-                is_open = self.is_open
             cancellation.check()
-            if not is_open:
-                raise UnknownHandle(f"sequence {self.id} has ended")
+            self.require_open()
 
     def _pass_turn(self) -> None:
         with self._changed:
@@ -217,8 +220,7 @@ class Sequences:
                 sequence.values.update(made)
             left = _leave(former)
         self._free(left)
-        if not is_open:
-            raise UnknownHandle(f"sequence {sequence.id} has ended")
+        sequence.require_open()
 
     def snapshot(self, sequence: Sequence) -> dict[int, Value]:
         """Return the values of a sequence now, which stay in memory until `drop` or `restore`."""

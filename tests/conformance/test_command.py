@@ -67,7 +67,9 @@ def test_the_contract_level_of_the_reference(shared_daemon: DaemonProcess, tmp_p
     }
 
 
-@pytest.mark.parametrize("level", [Level.CONCURRENCY, Level.CACHES, Level.DEATH], ids=lambda level: level.value)
+@pytest.mark.parametrize(
+    "level", [Level.CONCURRENCY, Level.SEQUENCES, Level.CACHES, Level.DEATH], ids=lambda level: level.value
+)
 def test_levels_that_are_code(
     each_daemon: DaemonProcess, onnxruntime_daemon: DaemonProcess, tmp_path: Path, level: Level
 ) -> None:

@@ -150,6 +150,7 @@ ADVICE = [
     (Outcome(Verdict.FAILED, "so"), Level.OPERATORS, "reply"),
     (Outcome(Verdict.WRONG, "so"), Level.CONTRACT, "write-a-backend.md"),
     (Outcome(Verdict.WRONG, "so"), Level.CONCURRENCY, "share"),
+    (Outcome(Verdict.WRONG, "so"), Level.SEQUENCES, "over its inputs"),
     (Outcome(Verdict.WRONG, "so"), Level.CACHES, "`restore`"),
     (Outcome(Verdict.WRONG, "so"), Level.DEATH, "before"),
     (Outcome(Verdict.WRONG, "so"), Level.OPERATORS, "the same checks"),

@@ -42,7 +42,7 @@ _RIGHT = "the right backend"
 # More workers slow each other down, and the kit reports no slow device.
 _WORKERS = 2
 # Levels that are code and have no cases. Defects of these kinds change more than answers.
-_CODE = {"contract", "concurrency", "caches", "death"}
+_CODE = {"contract", "concurrency", "sequences", "caches", "death"}
 _SEED = 17
 # Error text of a daemon that refuses a backend before the kit can try it.
 _DESCRIBED = "describe()"

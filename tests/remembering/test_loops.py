@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from daemon_process import DaemonProcess
 
-from nnrt_client import Batching, DataType, InvalidParameter, Model, ModelSession, OperationType, Settings, load
+from nnrt_client import (
+    Batching,
+    DataType,
+    Earlier,
+    InvalidParameter,
+    Model,
+    ModelSession,
+    OperationType,
+    Settings,
+    load,
+)
 from remembering.models import UP_TO_16, WIDTH, counting_model
 
 ONES = np.ones((1, WIDTH), np.float32)
@@ -60,6 +70,20 @@ def test_glue_makes_the_next_input(counting: ModelSession) -> None:
         assert loop.end.delivered_bytes == 30 * 4 * WIDTH
         (y,) = sequence.run({"x": np.full((1, WIDTH), given[-1], np.float32)}).values()
         np.testing.assert_allclose(y[0, 0], expected(31)[-1], rtol=1e-5)
+
+
+def test_states_have_the_names_of_their_outputs_too(counting: ModelSession) -> None:
+    """Where glue reads them, and as earlier outputs in a queue."""
+    glue = Model()
+    new = glue.input((-1, WIDTH), name="new_state")
+    glue.specify_inputs_and_outputs([new], [glue.apply(OperationType.ADD, new, new, name="x")])
+    glue.finish()
+    with counting.sequence() as sequence:
+        loop = sequence.loop({"x": ONES}, glue=glue, deliver=["new_state"], max_steps=3)
+        assert [values["new_state"][0, 0] for values in loop] == [1.0, 2.5, 6.25]
+        np.testing.assert_array_equal(sequence.read("new_state")["new_state"], 6.25 * ONES)
+        queue = sequence.queue([{"x": ONES}, {"x": Earlier("new_state")}])
+        assert [outputs["y"][0, 0] for outputs in queue] == [5.125, 7.1875]
 
 
 def test_glue_stops_the_loop(counting: ModelSession) -> None:
@@ -145,6 +169,18 @@ def test_step_that_fails_is_named(counting: ModelSession) -> None:
             list(loop)
         np.testing.assert_array_equal(sequence.read()["state"], two * 1.5)
         np.testing.assert_array_equal(sequence.run({"x": two})["y"], two * 2.75)
+
+
+def test_step_of_one_run_whose_stop_is_no_bool_changes_nothing(shared_daemon: DaemonProcess) -> None:
+    model = Model()
+    state = model.input((1, WIDTH), name="state")
+    new = model.apply(OperationType.ADD, state, state, name="new_state")
+    model.specify_inputs_and_outputs([state], [new, model.apply(OperationType.ABS, new, name="stop")])
+    model.finish()
+    with load(model, shared_daemon.address) as session, session.sequence({"state": ONES}) as sequence:
+        with pytest.raises(InvalidParameter, match="must be BOOL"):
+            list(sequence.loop({}, deliver=[], max_steps=3))
+        np.testing.assert_array_equal(sequence.read()["state"], ONES)
 
 
 def test_loops_that_cannot_be_made(reference: ModelSession) -> None:
