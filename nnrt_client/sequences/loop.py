@@ -168,6 +168,10 @@ class Loop(Iterator[dict[str, NDArray[Any]]], Closable):
 
     def _begin_again(self) -> None:
         self._known, self._came = max(self._known, self._came), 0
+        if self._is_moving:
+            self._is_asked = self._is_moving = False
+        elif self._is_asked:  # No more steps than have come.
+            self._limits = self._limits._replace(steps=max(self._known, 1))
         self._start()
 
     def _take_end(self, message: sequence_pb2.LoopEnd) -> None:

@@ -77,6 +77,19 @@ def test_loop_goes_on_and_delivers_each_step_once(daemons: list[DaemonProcess], 
             np.testing.assert_allclose(sequence.run({"x": 0 * ONES})["y"], (last - 1) / 2 + 1, rtol=1e-5)
 
 
+def test_loop_of_a_dead_device_can_be_closed(daemons: list[DaemonProcess]) -> None:
+    with load(counting_model(), [daemon.address for daemon in daemons], settings=SETTINGS) as session:
+        before = started(session, daemons)
+        with session.sequence() as sequence:
+            loop = sequence.loop(START, glue=feeding(1e30, 0.25), deliver=["y"], max_steps=1 << 20)
+            next(loop)
+            owner_of(session, daemons, before).kill()
+            *_, last = loop.rest()
+            assert loop.end is not None and loop.end.steps > 1
+            y = sequence.run({"x": 0 * ONES})["y"]
+            np.testing.assert_allclose(y, (last["y"] - 1) / 2 + 1, rtol=1e-5)
+
+
 def test_sequence_goes_on_where_its_daemon_was_started_again(start_daemon: StartDaemon, tmp_path: object) -> None:
     listen = f"unix:{tmp_path}/s"
     daemon = start_daemon(listen=listen)
