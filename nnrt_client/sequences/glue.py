@@ -63,7 +63,8 @@ def greedy(
         logits: Output with the logits: [batch, steps, vocabulary] or [batch, vocabulary].
         tokens: Input that gets the token, as [batch, 1] or [batch].
         mask: Input [batch, length] that gets one more column of ones. None, or a model without it: there is none.
-        positions: Input that gets its last column plus 1, as [batch, 1] or [batch]. None likewise.
+        positions: Input that gets its last column plus 1, as [batch, 1]; or, if it is [batch], the position of each
+            row's first token, which grows by the number of tokens. None likewise.
         stop_token: Token, or tokens, that end a row: then the value `stop`, BOOL [batch], is true from there on, and
             the row gets that token again (the first of several). `stop` is also an input, and false in the beginning.
 
@@ -143,7 +144,9 @@ class _Glue:
         self._tokens = _of(self._given, "input", tokens, _INDICES, ranks=(1, 2))
         made = _of({desc.name: desc for desc in model.outputs}, "output", logits, _FLOATS, ranks=(2, 3))
         given = self._input(logits, made.data_type, (made.shape or ())[1:])
-        self.logits = self._last(given) if len(made.shape or ()) == 3 else given
+        # The logits that have steps, of a run that may have several.
+        self._of_steps = given if len(made.shape or ()) == 3 else None
+        self.logits = given if self._of_steps is None else self._last(given)
 
     def likeliest(self) -> ModelTensor:
         """Return the most likely token of each row [batch]."""
@@ -222,12 +225,16 @@ class _Glue:
         self._outputs.append(longer)
 
     def _advance(self, name: str) -> None:
-        """Add positions: the last ones plus 1."""
+        """Add positions: of tokens, the last one plus 1; of first tokens, theirs plus the number of tokens."""
         desc = _of(self._given, "input", name, _INDICES, ranks=(1, 2))
         last = self._input(name, desc.data_type, (desc.shape or ())[1:])
+        steps: ModelTensor | int = 1
         if len(desc.shape or ()) == 2:
             last = self._last(last)
-        self._output(self._apply(OperationType.ADD, last, 1), desc)
+        elif self._of_steps is not None:
+            shape = self._apply(OperationType.SHAPE, self._of_steps)
+            steps = self._cast(self._apply(OperationType.STRIDED_SLICE, shape, [1], [2], [1]), desc.data_type)
+        self._output(self._apply(OperationType.ADD, last, steps), desc)
 
     def _next_uniform(self) -> ModelTensor:
         """Return the number of this step [batch, 1], and add the value `step` of the next one."""

@@ -159,10 +159,15 @@ class Sequences:
                 sequence.is_stopping = self._early_stops.pop((sequence_id, operation), False)
             try:
                 yield sequence
+            except GeneratorExit:  # The client is gone from a loop, whose steps stay.
+                sequence.end(None)
+                raise
             except BaseException as error:
                 sequence.end(error)
                 raise
             sequence.end(None)
+        except GeneratorExit:
+            raise
         except BaseException:
             if not operation:
                 self.release(sequence_id)
