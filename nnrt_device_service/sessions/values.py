@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from functools import partial
+from mmap import mmap
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from nnrt_hdi.tensor import Array
 
 # Estimated size of a value without its elements. A budget counts no less.
 _VALUE_BYTES = LEAST_BYTES
+# Bases of arrays in memory that others write to, or that is larger: a view of shared memory has the mmap as its base.
+_OF_OTHERS = bytes | bytearray | memoryview | mmap
 
 
 class BatchedRows:
@@ -117,7 +120,7 @@ def own(array: Array) -> Array:
     if base is None:
         return array
     if isinstance(base, np.ndarray):
-        is_own = base.nbytes <= array.nbytes and not isinstance(base.base, bytes | bytearray | memoryview)
+        is_own = base.nbytes <= array.nbytes and not isinstance(base.base, _OF_OTHERS)
     else:
-        is_own = not isinstance(base, bytes | bytearray | memoryview)
+        is_own = not isinstance(base, _OF_OTHERS)
     return array if is_own else array.copy()

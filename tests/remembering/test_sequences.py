@@ -59,6 +59,21 @@ def test_output_wanted_is_delivered_and_kept(growing: ModelSession) -> None:
         np.testing.assert_array_equal(given["present"], sequence.read("past")["past"])
 
 
+def test_large_output_that_is_delivered_is_kept_apart_from_shared_memory(each_daemon: DaemonProcess) -> None:
+    with load(counting_model(), each_daemon.address) as session, session.sequence() as one, session.sequence() as other:
+        states = np.zeros((2, 4096, WIDTH), np.float32)
+        for sequence, state in zip((one, other), states, strict=True):
+            sequence.write({"state": state})
+        for turn in range(1, 4):
+            for at, sequence in enumerate((one, other)):
+                x = np.full((4096, WIDTH), 10 * turn + at, np.float32)
+                states[at] = states[at] / 2 + x
+                # Nobody holds the outputs, so the next run has its own in the same memory.
+                np.testing.assert_array_equal(sequence.run({"x": x}, outputs=["new_state"])["new_state"], states[at])
+        for sequence, state in zip((one, other), states, strict=True):
+            np.testing.assert_array_equal(sequence.read()["state"], state)
+
+
 def test_initial_values_and_writes(growing: ModelSession) -> None:
     past = rows(7, count=3)
     with growing.sequence({"past": past}) as sequence:
