@@ -29,7 +29,7 @@ from nnrt_client.session.device import session_of
 
 ONE = np.ones(1, np.float32)
 LONG_MS = 600_000
-SERVICES = {"nnrt_hdi.v2.DeviceSession", "nnrt_hdi.v2.NnrtDevice", "nnrt_hdi.v2.PreparedModel"}
+SERVICES = {"nnrt_hdi.v2.DeviceSession", "nnrt_hdi.v2.NnrtDevice", "nnrt_hdi.v2.PreparedModel", "nnrt_hdi.v2.Sequences"}
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
