@@ -4,6 +4,7 @@ A small decoder, which has learned from this repository's pages, writes a text o
 is killed in the middle; the other one goes on. The exit status is 0 if the text is the same as without the kill.
 """
 
+import logging
 import signal
 import tempfile
 import time
@@ -35,6 +36,7 @@ console = Console(highlight=False)
 def main() -> None:
     # Ctrl-C and SIGTERM both leave the `with` below, which ends the processes.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.disable(logging.WARNING)  # That the killed device is missing would stand in the middle of the text.
     console.rule("a decoder that has learned from the repository's pages")
     with console.status("learning, about a minute; the next time it is there already"):
         tokenizer, decoder = load_decoder()
