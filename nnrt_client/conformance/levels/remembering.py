@@ -35,10 +35,10 @@ def question(seed: int, rows: int = ROWS) -> Array:
     return 1 + np.random.default_rng(seed).random((rows, COLUMNS), np.float32)
 
 
-def adding() -> Model:
+def adding(rows: int = ROWS) -> Model:
     """Return a model that adds x to its state `total`; y is twice as much."""
     model = Model("adding")
-    x, total = model.input((ROWS, COLUMNS), name="x"), model.input((ROWS, COLUMNS), name="total")
+    x, total = model.input((rows, COLUMNS), name="x"), model.input((rows, COLUMNS), name="total")
     made = model.apply(OperationType.ADD, total, x, name="new_total")
     return _finished(model, [x, total], [model.apply(OperationType.ADD, made, made, name="y"), made])
 

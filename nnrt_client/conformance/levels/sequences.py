@@ -38,6 +38,8 @@ from nnrt_hdi.tensor import UNKNOWN_DIM, Array
 
 _TURNS = 6
 _THREADS, _RUNS = 2, 20
+# A state of so many rows, 256 KiB, comes to a client on the same host in shared memory.
+_MANY_ROWS = 1024
 _ZEROS: Array = np.zeros((ROWS, COLUMNS), np.float32)
 
 
@@ -55,6 +57,24 @@ def replaces_states(target: Target) -> None:
             if turn % 3 == 1:
                 total = question(turn + 100)
                 sequence.write({"total": total})
+
+
+def keeps_large_states_apart(target: Target) -> None:
+    """Check that large states which the client also gets don't lie where it gets those of another sequence later."""
+    with (
+        remembering(target, adding(_MANY_ROWS)) as (_, [prepared]),
+        Sequence(prepared.executor, ADDED) as first,
+        Sequence(prepared.executor, ADDED) as second,
+    ):
+        totals = [np.zeros((_MANY_ROWS, COLUMNS), np.float32)] * 2
+        for turn in range(_TURNS):
+            for at, each in enumerate((first, second)):
+                x = question(2 * turn + at, _MANY_ROWS)
+                totals[at] = prepared.run([x, totals[at]])[1].copy()
+                # Nobody holds the output, so the next one may lie in its place.
+                require_same(each.run({"x": x}, outputs=["new_total"])["new_total"], totals[at], "a large state")
+        for at, each in enumerate((first, second)):
+            require_same(each.read()["total"], totals[at], "a large state after runs of another sequence")
 
 
 def lets_states_grow(target: Target) -> None:
@@ -162,6 +182,7 @@ def checks() -> list[Check]:
     return make_checks(
         Level.SEQUENCES,
         replaces_states,
+        keeps_large_states_apart,
         lets_states_grow,
         appends_to_states,
         parts_forks,
