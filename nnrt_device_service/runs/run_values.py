@@ -80,8 +80,8 @@ class RunValues:
             spec, form, place = specs[index], description.model.outputs[index], description.outputs[index].place
             if place == REGION or keeping.appends or keeping.window or spec.is_dynamic or not spec.byte_size:
                 continue
-            self._sequences.budget.reserve(spec.byte_size)
-            give_back = partial(self._sequences.budget.release, spec.byte_size)
+            self._sequences.reserve_bytes(spec.byte_size)
+            give_back = partial(self._sequences.release_bytes, spec.byte_size)
             try:
                 memory = heap.allocate(spec.byte_size, give_back)
             except BaseException:

@@ -176,7 +176,7 @@ class Sequences:
     def _open(self, sequence_id: int, parent: Sequence | None) -> Sequence:
         if not sequence_id:
             raise InvalidParameter("sequence_id is 0; choose another number, a new one for each sequence")
-        self._reserve(_SEQUENCE_BYTES)
+        self.reserve_bytes(_SEQUENCE_BYTES)
         sequence = Sequence(sequence_id)
         with self._lock:
             is_new = sequence_id not in self._sequences
@@ -186,7 +186,7 @@ class Sequences:
                 for value in sequence.values.values():
                     value.users += 1
                 return sequence
-        self._release(_SEQUENCE_BYTES)
+        self.release_bytes(_SEQUENCE_BYTES)
         if is_new:
             raise UnknownHandle("the session has ended")
         raise InvalidParameter(f"sequence {sequence_id} is open already; use each id only once in a session")
@@ -208,13 +208,13 @@ class Sequences:
         Raises OutOfMemory, UnknownHandle if the sequence has ended, and what the functions that make them raise.
         """
         size_bytes = sum([value_bytes(each.size_bytes) for each in new.values()])
-        self._reserve(size_bytes)
+        self.reserve_bytes(size_bytes)
         made: dict[int, Value] = {}
         try:
             for number, each in new.items():
                 made[number] = each.make()
         except BaseException:
-            self._release(size_bytes - sum([value.size_bytes for value in made.values()]))
+            self.release_bytes(size_bytes - sum([value.size_bytes for value in made.values()]))
             self._free(made.values())
             raise
         with self._lock:
@@ -261,7 +261,7 @@ class Sequences:
             left = _leave(values.values())
         sequence.close()
         self._free(left)
-        self._release(_SEQUENCE_BYTES)
+        self.release_bytes(_SEQUENCE_BYTES)
 
     def close(self) -> None:
         """End all sequences, and open no more."""
@@ -270,14 +270,16 @@ class Sequences:
         for sequence_id in list(self._sequences):
             self.release(sequence_id)
 
-    def _reserve(self, size_bytes: int) -> None:
+    def reserve_bytes(self, size_bytes: int) -> None:
+        """Reserve bytes of the budget for values; raise OutOfMemory."""
         if not size_bytes:
             return
         self.budget.reserve(size_bytes)  # Without the lock: it may call back into other pools.
         with self._lock:
             self._held_bytes += size_bytes
 
-    def _release(self, size_bytes: int) -> None:
+    def release_bytes(self, size_bytes: int) -> None:
+        """Give bytes back that `reserve_bytes` has reserved."""
         if size_bytes:
             self.budget.release(size_bytes)
             with self._lock:
@@ -289,8 +291,8 @@ class Sequences:
             if value.memory is None and value.rows is None:
                 size_bytes += value.size_bytes
             else:
-                value.free(self._release)
-        self._release(size_bytes)
+                value.free(self.release_bytes)
+        self.release_bytes(size_bytes)
 
     def compact(self) -> None:
         """Give values memory of their own if they keep rows in memory that are no longer in use."""
