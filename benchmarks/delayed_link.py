@@ -22,7 +22,7 @@ def delayed_link(address: str, delay_s: float) -> Iterator[str]:
         loop.call_later(delay_s, writer.close)
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
+        with suppress(OSError, asyncio.CancelledError):
             there_reader, there_writer = await asyncio.open_connection(host, int(port))
             await asyncio.gather(hand_on(reader, there_writer), hand_on(there_reader, writer), return_exceptions=True)
 
@@ -31,8 +31,10 @@ def delayed_link(address: str, delay_s: float) -> Iterator[str]:
 
     async def end(server: asyncio.Server) -> None:
         server.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
             task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     server = asyncio.run_coroutine_threadsafe(listen(), loop).result()
     try:

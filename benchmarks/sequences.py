@@ -7,6 +7,7 @@ What they are compared with is ONNX Runtime in the client's process, with as man
 file and keeps the state in arrays. All results must agree.
 """
 
+import logging
 import statistics
 import tempfile
 import threading
@@ -362,6 +363,7 @@ def _survival() -> Report:
         ("generations", "lost", "differing", "kills", "p50 of pauses ms", "p99 of longest pauses ms", "longest ms"),
     )
     count = at_most(GENERATIONS, 20)
+    logging.getLogger("nnrt_client").setLevel(logging.ERROR)  # Each death would be a line.
     with tempfile.TemporaryDirectory() as folder, ExitStack() as resources:
         path = Path(folder) / "decoder.onnx"
         onnx.save(growing(Decoder(SMALL, random_weights(SMALL))), path)
