@@ -103,6 +103,7 @@ class Looping:
         self._ready: list[Delivered] = []
         self._ready_bytes = self._bytes = self._steps = 0
         self._end: LoopEnd | None = None
+        self._ended = threading.Event()
         self._membership = LoopMembership()
         cancellation.on_cancel(self._wake)
 
@@ -118,6 +119,7 @@ class Looping:
             took_ns = int((time.monotonic() - began) * 1e9)
             self._end = LoopEnd(reason, self._steps, self._bytes, took_ns, answer)
             self._changed.notify_all()
+        self._ended.set()
 
     def results(self) -> Iterator[list[Delivered] | LoopEnd]:
         """Yield what the loop delivers as it comes, and then its end."""
@@ -129,7 +131,7 @@ class Looping:
             if ready:
                 sent_at = time.monotonic()
                 yield ready
-                time.sleep(max(sent_at + _MESSAGE_S - time.monotonic(), 0.0))
+                self._ended.wait(max(sent_at + _MESSAGE_S - time.monotonic(), 0.0))
             elif self._end is not None:
                 yield self._end
                 return
