@@ -212,8 +212,8 @@ def _first_and_all(generate: Callable[[], Iterator[int]]) -> tuple[float, float]
 def _dependent() -> Report:
     report = Report(
         f"{QUEUED} dependent runs across a link with a round trip of 10 ms",
-        "Steps of the recurrent network, one after the other, or sent at once as a queue, through the link and straight to"
-        " the daemon. Round trips: what the link adds.",
+        "Steps of the recurrent network, one after the other, or sent at once as a queue, through the link and straight"
+        " to the daemon. Round trips: what the link adds.",
         ("way", "ms without the link", "ms", "round trips"),
     )
     xs = [{"x": x} for x in np.random.default_rng(6).normal(size=(QUEUED, 1, 1, SAMPLES)).astype("f4")]
