@@ -106,7 +106,8 @@ class SequencesServicer(object):
         """Makes the runs of the request one after the other, again and again, until a value says so or a limit is reached. A
         queue of runs is a loop of one step. Values are delivered as they come. After a failed run, too, the operation is
         done, and the values are those after the last complete step. The call fails, and nothing is done, if the request is
-        invalid or its values find no room. A call that is cancelled ends the loop before the next step.
+        invalid or its values find no room. A call that is cancelled ends the loop before the next step;
+        once it has had a reply, its operation is done.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
