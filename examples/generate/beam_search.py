@@ -63,7 +63,7 @@ def best_text(session: ModelSession, prompt: list[int], beams: int = BEAMS, coun
 
 
 def log_probabilities(sequence: Sequence, tokens: list[int], position: int) -> Any:
-    """Give a sequence its next tokens, and return the log-probabilities of those that may follow."""
+    """Run a sequence on its next tokens; return the log-probability of each token that may follow."""
     count = len(tokens)
     inputs = {
         "input_ids": np.array([tokens]),

@@ -29,7 +29,7 @@ SLOWEST = 10000.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a decoder is: 2.9 million weights unless told otherwise, 30 million with `width=512, layers=9`."""
+    """Sizes of a decoder: by default it has 2.9 million weights; with `width=512, layers=9`, 30 million."""
 
     tokens: int = 1024
     width: int = 256
@@ -73,7 +73,7 @@ def turn_rates(sizes: Sizes) -> Array:
 
 
 def norm(x: Array, scale: Array) -> Array:
-    """Give all vectors the mean square 1, then scale their elements."""
+    """Scale each vector to the mean square 1, then multiply its elements by `scale`."""
     return _unit(x)[0] * scale
 
 
@@ -144,7 +144,7 @@ def attended_gradients(q: Array, k: Array, v: Array, shares: Array, dy: Array) -
 
 @dataclass
 class Layer:
-    """What a layer has computed, for its gradients."""
+    """Arrays that a layer has computed, from which its gradients are computed."""
 
     x: Array
     normed: Array

@@ -14,6 +14,7 @@ from nnrt_client.session.staging_pool import pooled_bytes
 from nnrt_client.tensors.device_buffer import DeviceBuffer, Elements, Kept, Stored
 from nnrt_hdi.chunks import beyond_inline
 from nnrt_hdi.compression import INLINE_BYTES as COMPRESSED_INLINE_BYTES
+from nnrt_hdi.sequences import Keeping
 from nnrt_hdi.tensor import Shape
 from nnrt_hdi.v2 import model_pb2, prepared_model_pb2
 from nnrt_hdi.wire.packet import FrameLayout
@@ -39,15 +40,6 @@ _shape_of = attrgetter("shape")
 
 # Key of runs that share a description: the shapes of the inputs; with Tensors, the kinds of inputs and outputs.
 Kind = tuple[Any, ...]
-
-
-class Keeping(NamedTuple):
-    """How an output becomes a value of the run's sequence (TensorDescription)."""
-
-    value: int
-    appends: bool = False
-    axis: int = 0
-    window: int = 0
 
 
 class RunInSequence(NamedTuple):

@@ -20,7 +20,7 @@ def distinct_names(what: str, names: Sequence[str]) -> list[str]:
 
 
 def named_descs(what: str, descs: Sequence[TensorDesc]) -> dict[str, TensorDesc]:
-    """Give the descriptions distinct names, and return them by name."""
+    """Rename descriptions so that their names are distinct; return them by name."""
     for desc, name in zip(descs, distinct_names(what, [desc.name for desc in descs]), strict=True):
         desc.name = name
     return {desc.name: desc for desc in descs}

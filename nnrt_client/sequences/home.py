@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnrt_client.run.descriptions import NOWHERE, SEQUENCE, Described, Keeping, RunInSequence, tensor_message
+from nnrt_client.run.descriptions import NOWHERE, SEQUENCE, Described, RunInSequence, tensor_message
 from nnrt_client.run.model_dispatcher import ModelDispatcher
 from nnrt_client.run.result import RunResult
 from nnrt_client.run.signature import Signature
@@ -15,7 +15,7 @@ from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.release import release
 from nnrt_client.session.session import Session
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter, NnrtError, OperationFailed, TimedOut, Unsupported
-from nnrt_hdi.sequences import FEATURE, MAX_MS
+from nnrt_hdi.sequences import FEATURE, MAX_MS, Keeping
 from nnrt_hdi.signals import raised_by_handler
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import prepared_model_pb2, sequence_pb2

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from nnrt_client.build.compilation import Compilation
 from nnrt_client.model.model import Model, parts_of
-from nnrt_client.run.descriptions import Keeping
 from nnrt_client.run.model_dispatcher import ModelDispatcher
 from nnrt_client.run.signature import Signature
 from nnrt_client.sequences.home import Keepings, LoopedRun
@@ -15,6 +14,7 @@ from nnrt_client.session.device import Device
 from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.session import Session
 from nnrt_hdi.closable import Closable
+from nnrt_hdi.sequences import Keeping
 from nnrt_hdi.tensor import Array
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Residence:
-    """Where a sequence lives. One thread at a time uses it."""
+    """Device on which a sequence lives, and the log from which it is made again elsewhere. For one thread at a time."""
 
     def __init__(self, dispatcher: Dispatcher, log_bytes: int, on_behalf_of: str | None) -> None:
         """Find devices for a sequence of a dispatcher's model. Raise Unsupported for a model that is cut into parts."""

@@ -18,7 +18,6 @@ from typing_extensions import Self
 
 from nnrt_client.model.model import Model, parts_of
 from nnrt_client.run.arrays import convert_input
-from nnrt_client.run.descriptions import Keeping
 from nnrt_client.run.executor import Executor
 from nnrt_client.run.names import named_descs
 from nnrt_client.sequences.home import Keepings, Limits
@@ -33,7 +32,7 @@ from nnrt_client.tensors.run_tensor import RunTensor
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi.closable import Closable
 from nnrt_hdi.errors import InvalidParameter, OperationForbidden
-from nnrt_hdi.sequences import MAX_STEPS
+from nnrt_hdi.sequences import MAX_STEPS, Keeping
 from nnrt_hdi.tensor import Array
 
 # Bytes of inputs that the client keeps, of a sequence that another device may have to go on with.

@@ -17,12 +17,12 @@ from nnrt_device_service.sessions.descriptions import (
     DescribedInput,
     DescribedOutput,
     Description,
-    Keeping,
 )
 from nnrt_device_service.sessions.session import Session
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.enums import DataType
 from nnrt_hdi.errors import InvalidParameter
+from nnrt_hdi.sequences import Keeping
 from nnrt_hdi.tensor import NUMPY_DTYPES, UNKNOWN_DIM, Array, Shape, TensorForm, format_shape
 from nnrt_hdi.v2.prepared_model_pb2 import RunDescription, TensorDescription
 from nnrt_hdi.wire.counts import require_moderate

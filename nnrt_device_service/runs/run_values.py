@@ -8,12 +8,13 @@ import numpy as np
 
 from nnrt_device_service.memory.device_memory import DeviceHeap, DeviceMemory, DeviceRange
 from nnrt_device_service.scheduling.joinable import LoopMembership
-from nnrt_device_service.sessions.descriptions import REGION, Description, Keeping
+from nnrt_device_service.sessions.descriptions import REGION, Description
 from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.sequences import Sequence, Sequences
 from nnrt_device_service.sessions.values import BatchedRows, NewValue, Value, own
 from nnrt_hdi.device_buffers import DeviceRegion
 from nnrt_hdi.errors import InvalidParameter, NnrtError
+from nnrt_hdi.sequences import Keeping
 from nnrt_hdi.tensor import Array, Shape, TensorForm, TensorSpec, data_type_of, format_shape
 
 

@@ -13,6 +13,7 @@ from nnrt_device_service.sessions.loaded_model import LoadedModel
 from nnrt_device_service.sessions.payers import ServedIdentity
 from nnrt_hdi.errors import OutOfMemory
 from nnrt_hdi.limits import MAX_DESCRIPTIONS
+from nnrt_hdi.sequences import Keeping
 from nnrt_hdi.tensor import Array, Shape, TensorForm
 from nnrt_hdi.wire.packet import FrameLayout
 
@@ -37,15 +38,6 @@ class DescribedInput(NamedTuple):
     place: int
     # Number of the value that it is, in a sequence.
     value: int = 0
-
-
-class Keeping(NamedTuple):
-    """How an output becomes a value of the run's sequence; see TensorDescription."""
-
-    value: int
-    appends: bool = False
-    axis: int = 0
-    window: int = 0
 
 
 class DescribedOutput(NamedTuple):

@@ -242,7 +242,7 @@ class Sequences:
         self._free(left)
 
     def restore(self, sequence: Sequence, snapshot: dict[int, Value]) -> None:
-        """Give a sequence the values of a snapshot again, and drop the snapshot."""
+        """Set the values of a sequence back to those of a snapshot, and drop the snapshot."""
         with self._lock:
             former = snapshot
             if sequence.is_open:
@@ -279,7 +279,7 @@ class Sequences:
             self._held_bytes += size_bytes
 
     def release_bytes(self, size_bytes: int) -> None:
-        """Give bytes back that `reserve_bytes` has reserved."""
+        """Release bytes that `reserve_bytes` has reserved."""
         if size_bytes:
             self.budget.release(size_bytes)
             with self._lock:
@@ -295,7 +295,7 @@ class Sequences:
         self.release_bytes(size_bytes)
 
     def compact(self) -> None:
-        """Give values memory of their own if they keep rows in memory that are no longer in use."""
+        """Copy values to memory of their own if they keep rows in memory that are no longer in use."""
         with self._lock:
             values = [value for sequence in self._sequences.values() for value in sequence.values.values()]
         for rows in {value.rows for value in values}:

@@ -67,7 +67,7 @@ def counters_of(device: Device) -> dict[str, IdentityCounters]:
 def test_callers_share_the_device(
     start_daemon: StartDaemon, access: Access, gate: Gate, closing: ExitStack, shares_memory: bool
 ) -> None:
-    """Who sends few runs doesn't wait for all of somebody who has sent many before."""
+    """An identity that sends few runs doesn't wait for all runs of one that has sent many before."""
     server = access.add("server", "serve")
     access.add("compiler", "compile")
     daemon = start(start_daemon, access, *gated(gate))

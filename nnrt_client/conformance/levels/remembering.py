@@ -15,14 +15,13 @@ from nnrt_client.conformance.levels.check import NotOffered, require
 from nnrt_client.conformance.target import Connection, Prepared, Target, first_reason
 from nnrt_client.enums import DataType, OperationType
 from nnrt_client.model.model import Model, parts_of
-from nnrt_client.run.descriptions import Keeping
 from nnrt_client.run.model_dispatcher import ModelDispatcher
 from nnrt_client.sequences.home import Home, Limits, LoopedRun, arrived
 from nnrt_client.sequences.sequence import Sequence
 from nnrt_client.session.errands import call_in_worker
 from nnrt_client.tensors.tensor_desc import TensorDesc
 from nnrt_hdi import wire
-from nnrt_hdi.sequences import FEATURE
+from nnrt_hdi.sequences import FEATURE, Keeping
 from nnrt_hdi.tensor import UNKNOWN_DIM, Array
 
 ROWS, COLUMNS = 4, 64

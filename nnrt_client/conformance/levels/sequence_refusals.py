@@ -25,13 +25,12 @@ from nnrt_client.conformance.levels.remembering import (
     unharmed,
 )
 from nnrt_client.conformance.target import Connection, Prepared, Target
-from nnrt_client.run.descriptions import Keeping
 from nnrt_client.sequences.home import Home, Limits, LoopedRun
 from nnrt_client.session.errands import call_in_worker
 from nnrt_client.session.release import release_buffer
 from nnrt_client.tensors.device_buffer import Kept
 from nnrt_hdi.errors import InvalidParameter, OperationFailed, OutOfMemory, UnavailableDevice
-from nnrt_hdi.sequences import MAX_READ, MAX_RUNS, MAX_STEPS
+from nnrt_hdi.sequences import MAX_READ, MAX_RUNS, MAX_STEPS, Keeping
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.v2 import device_pb2, sequence_pb2
 from nnrt_hdi.wire.values import whole_value

@@ -79,6 +79,12 @@ def session_id_of(context: Any) -> bytes | None:
     return None
 
 
+def at_end_of_call(context: Any, act: Callable[[], object]) -> None:
+    """Call `act` when the call has ended; at once if it has already."""
+    if not context.add_callback(act):
+        act()
+
+
 def count_error(device: Device, context: Any, method: str, error: NnrtError) -> None:
     """Count the error of a call for the identity whose session it names."""
     if method == _OPEN:
@@ -252,8 +258,7 @@ class AdmissionInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]  # grp
         else:
             with gate.admit():  # Until the work has ended, perhaps after its client has gone.
                 gate.enter()  # Until gRPC has sent the reply.
-                if not context.add_callback(gate.leave):
-                    gate.leave()
+                at_end_of_call(context, gate.leave)
                 yield
 
 

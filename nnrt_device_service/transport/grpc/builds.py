@@ -14,6 +14,7 @@ from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.models.requests import Build, Outcome
 from nnrt_device_service.sessions.session import Prepared, Session
 from nnrt_device_service.settings import Settings
+from nnrt_device_service.transport.grpc.admission import at_end_of_call
 from nnrt_hdi import wire
 from nnrt_hdi.errors import InvalidParameter, NnrtError
 from nnrt_hdi.limits import REQUEST_ID_BYTES
@@ -61,8 +62,7 @@ class Builds:
             replies.put(device_pb2.PrepareModelReply(progress=reached))
 
         progress = Progress(report)
-        if not context.add_callback(progress.cancellation.cancel):
-            progress.cancellation.cancel()
+        at_end_of_call(context, progress.cancellation.cancel)
         is_sending = False
 
         def release_unsent(model_id: int) -> None:
@@ -73,9 +73,7 @@ class Builds:
         def prepare_or_release() -> Outcome:
             outcome = prepare(progress)
             if isinstance(outcome, Prepared):
-                release = partial(release_unsent, outcome.model_id)
-                if not context.add_callback(release):  # The call has ended already.
-                    release()
+                at_end_of_call(context, partial(release_unsent, outcome.model_id))
             return outcome
 
         # The block waits for the compilation even if the client has gone: until then it uses what belongs to this call

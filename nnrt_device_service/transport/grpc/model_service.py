@@ -11,7 +11,7 @@ from nnrt_device_service.models.compilations import Progress
 from nnrt_device_service.runs.replies import COUNTED_BYTES, Replies, reply_messages
 from nnrt_device_service.runs.requests import read_run
 from nnrt_device_service.settings import Settings
-from nnrt_device_service.transport.grpc.admission import session_of
+from nnrt_device_service.transport.grpc.admission import at_end_of_call, session_of
 from nnrt_device_service.transport.grpc.builds import require_request_id
 from nnrt_device_service.transport.grpc.run_stream import RunStream
 from nnrt_hdi import wire
@@ -46,9 +46,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
         reply, inline_bytes = self._replies.message(run)
         if inline_bytes >= COUNTED_BYTES:
             session.budget.reserve(inline_bytes)
-            release = partial(session.budget.release, inline_bytes)
-            if not context.add_callback(release):  # The call has ended already.
-                release()
+            at_end_of_call(context, partial(session.budget.release, inline_bytes))
         return reply
 
     def RunStream(self, requests: Iterator[Bytes | Chunk], context: Any) -> Iterator[bytes]:
@@ -88,8 +86,7 @@ class PreparedModelServicer(prepared_model_pb2_grpc.PreparedModelServicer):
     ) -> prepared_model_pb2.GetInputDimRangesReply:
         add_log_fields({"model": request.model_id})
         cancellation = Cancellation()
-        if not context.add_callback(cancellation.cancel):  # The call has ended already.
-            cancellation.cancel()
+        at_end_of_call(context, cancellation.cancel)
         with session_of(self._device, context).model(request.model_id).used(cancellation) as model:
             return wire.dim_ranges_message(model.shared.prepared.input_ranges())
 

@@ -14,6 +14,7 @@ from nnrt_device_service.runs.replies import Replies, keep_reply, release_reply_
 from nnrt_device_service.runs.run import Run
 from nnrt_device_service.sessions.descriptions import CHUNKS
 from nnrt_device_service.sessions.session import Session
+from nnrt_device_service.transport.grpc.admission import at_end_of_call
 from nnrt_hdi.errors import ConnectionFailed, InvalidParameter
 from nnrt_hdi.tensor import Array
 from nnrt_hdi.wire.packet import Bytes
@@ -49,8 +50,7 @@ class RunStream:
         # Whether to skip chunks: those of a run that has failed may still arrive.
         self._skips_chunks = False
         self._ended = threading.Event()
-        if not context.add_callback(self._ended.set):
-            self._ended.set()
+        at_end_of_call(context, self._ended.set)
 
     def messages(self) -> Iterator[bytes]:
         """Execute the runs of the call, and yield the messages of their replies.

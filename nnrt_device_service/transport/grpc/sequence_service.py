@@ -12,7 +12,7 @@ from nnrt_device_service.runs.sequence_requests import new_values, read_loop, re
 from nnrt_device_service.sessions.sequences import Sequence
 from nnrt_device_service.sessions.session import Session
 from nnrt_device_service.settings import Settings
-from nnrt_device_service.transport.grpc.admission import session_of
+from nnrt_device_service.transport.grpc.admission import at_end_of_call, session_of
 from nnrt_hdi.backend import Cancellation
 from nnrt_hdi.errors import InvalidParameter, too_much
 from nnrt_hdi.sequences import MAX_READ
@@ -98,8 +98,7 @@ def _cancellation(context: Any) -> Cancellation:
     """Return a cancellation with the deadline of the call, which the end of the call cancels."""
     remaining = context.time_remaining()
     cancellation = Cancellation(None if remaining is None else time.monotonic() + remaining)
-    if not context.add_callback(cancellation.cancel):  # The call has ended already.
-        cancellation.cancel()
+    at_end_of_call(context, cancellation.cancel)
     return cancellation
 
 
